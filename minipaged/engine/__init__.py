@@ -1,0 +1,1 @@
+"""Running a model on paged memory: scheduler, batch, attention, sampler, engine."""

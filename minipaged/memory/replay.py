@@ -1,0 +1,325 @@
+"""Events in, the state of memory out: the same state that the manager had.
+
+`Replay` knows nothing of the manager's code. It applies one event after the other to plain lists
+and dictionaries, and refuses an event that contradicts what came before, with the rule that it
+breaks. So a trace that replays is a proof, and a view needs nothing but the events.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from minipaged.errors import TraceError
+from minipaged.memory import events as ev
+from minipaged.memory.snapshot import MemorySnapshot
+
+
+class IntegrityError(TraceError):
+    """An event or a state of memory breaks one of its invariants."""
+
+
+class Token(NamedTuple):
+    """One token in a block: its id, and its text as people read it."""
+
+    id: int
+    text: str
+
+
+@dataclass
+class SequenceState:
+    """What a trace tells about one sequence beside its blocks.
+
+    `status` is waiting, running, preempted, swapped or finished. `prompt` holds the prompt's tokens
+    that were seen, `output` the sampled ones.
+    """
+
+    name: str
+    num_prompt_tokens: int
+    parent: int | None = None
+    status: str = "waiting"
+    finish_reason: str = ""
+    output: list[Token] = field(default_factory=list)
+
+
+class Replay:
+    """Memory at one moment of a trace; `apply` moves it on by one event.
+
+    `contents[block]` is what lies in a block: its tokens, also after it was freed, until somebody
+    else takes it. `num_tokens[seq]` counts tokens whose KV exists.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
+        self.block_size = block_size
+        self.ref_counts = [0] * num_blocks
+        self.contents: list[list[Token]] = [[] for _ in range(num_blocks)]
+        self.hashes: dict[int, str] = {}
+        self.tables: dict[int, list[int]] = {}
+        self.num_tokens: dict[int, int] = {}
+        self.swap_ref_counts = [0] * num_swap_blocks
+        self.swap_contents: list[list[Token]] = [[] for _ in range(num_swap_blocks)]
+        self.swap_tables: dict[int, list[int]] = {}
+        self.sequences: dict[int, SequenceState] = {}
+        self._findable: set[str] = set()
+
+    def copy(self) -> Replay:
+        """Give an independent copy: a place to come back to."""
+        return copy.deepcopy(self)
+
+    def apply(self, event: ev.Event) -> None:
+        """Move on by one event.
+
+        Raises:
+            IntegrityError: The event contradicts the state; the message names the broken rule.
+        """
+        _HANDLERS[event.kind](self, event)
+
+    def snapshot(self) -> MemorySnapshot:
+        """Give the state as the value that the manager's `snapshot` would give."""
+        held = self.tables.keys() | self.swap_tables.keys()
+        return MemorySnapshot(
+            block_size=self.block_size,
+            ref_counts=tuple(self.ref_counts),
+            hashes=dict(self.hashes),
+            tables={seq: tuple(table) for seq, table in self.tables.items()},
+            num_tokens={seq: self.num_tokens[seq] for seq in held},
+            swap_ref_counts=tuple(self.swap_ref_counts),
+            swap_tables={seq: tuple(table) for seq, table in self.swap_tables.items()},
+        )
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _request(self, event: ev.Requested) -> None:
+        _require(event.seq not in self.sequences, f"seq {event.seq} was requested twice")
+        _require(event.num_prompt_tokens >= 1, f"seq {event.seq} has an empty prompt")
+        self.sequences[event.seq] = SequenceState(event.name, event.num_prompt_tokens)
+
+    def _fork(self, event: ev.Forked) -> None:
+        parent = self._sequence(event.parent)
+        if event.child not in self.sequences:
+            self.sequences[event.child] = SequenceState(
+                parent.name, parent.num_prompt_tokens, event.parent, output=list(parent.output)
+            )
+        self.sequences[event.child].status = "running"
+        _require(event.child not in self.tables, f"seq {event.child} has blocks before its fork")
+        self.num_tokens[event.child] = self.num_tokens.get(event.parent, 0)
+
+    def _sample(self, event: ev.Sampled) -> None:
+        for seq, token, text in zip(event.seqs, event.tokens, event.texts, strict=True):
+            self._sequence(seq).output.append(Token(token, text))
+
+    def _preempt(self, event: ev.Preempted) -> None:
+        _require(event.how in ("recompute", "swap"), f"preempt: unknown way {event.how!r}")
+        self._sequence(event.seq).status = "swapped" if event.how == "swap" else "preempted"
+
+    def _finish(self, event: ev.Finished) -> None:
+        sequence = self._sequence(event.seq)
+        sequence.status, sequence.finish_reason = "finished", event.why
+
+    # --- blocks -----------------------------------------------------------------------------------
+
+    def _hit(self, event: ev.PrefixHit) -> None:
+        table = self._table_for(event.seq)
+        _require(
+            event.first == len(table), f"hit: entry {event.first} of seq {event.seq} is not next"
+        )
+        for block in event.blocks:
+            self._block(block)
+            _require(block in self.hashes, f"hit: block {block} has no published content")
+        for block in event.blocks:
+            self.ref_counts[block] += 1
+        table.extend(event.blocks)
+        self.num_tokens[event.seq] += len(event.blocks) * self.block_size
+
+    def _alloc(self, event: ev.BlockAllocated) -> None:
+        table = self._table_for(event.seq)
+        _require(
+            event.index == len(table), f"alloc: entry {event.index} of seq {event.seq} is not next"
+        )
+        self._take(event.block)
+        table.append(event.block)
+
+    def _share(self, event: ev.BlockShared) -> None:
+        table = self._table_for(event.seq)
+        _require(
+            event.index == len(table), f"share: entry {event.index} of seq {event.seq} is not next"
+        )
+        _require(self._block(event.block) > 0, f"share: block {event.block} is free")
+        self.ref_counts[event.block] += 1
+        table.append(event.block)
+
+    def _copy(self, event: ev.BlockCopied) -> None:
+        table = self._existing_table(event.seq)
+        _require(
+            0 <= event.index < len(table) and table[event.index] == event.source,
+            f"copy: entry {event.index} of seq {event.seq} is not block {event.source}",
+        )
+        _require(self.ref_counts[event.source] > 1, f"copy: block {event.source} is not shared")
+        self._take(event.target)
+        self.contents[event.target] = list(self.contents[event.source])
+        self.ref_counts[event.source] -= 1
+        table[event.index] = event.target
+
+    def _prefill(self, event: ev.Prefilled) -> None:
+        written = self.num_tokens.get(event.seq, 0)
+        _require(
+            event.start == written,
+            f"prefill: seq {event.seq} has {written} tokens, not {event.start}",
+        )
+        for token, text in zip(event.tokens, event.texts, strict=True):
+            self._write_token(event.seq, Token(token, text))
+
+    def _write(self, event: ev.Written) -> None:
+        for seq, token, text in zip(event.seqs, event.tokens, event.texts, strict=True):
+            self._write_token(seq, Token(token, text))
+
+    def _publish(self, event: ev.BlockPublished) -> None:
+        block = event.block
+        _require(self._block(block) > 0, f"publish: block {block} is free")
+        _require(
+            len(self.contents[block]) == self.block_size,
+            f"publish: block {block} holds {len(self.contents[block])} of {self.block_size} tokens",
+        )
+        _require(block not in self.hashes, f"publish: block {block} has a hash already")
+        _require(
+            event.hash not in self._findable, f"publish: hash {event.hash:.32} is known already"
+        )
+        self.hashes[block] = event.hash
+        self._findable.add(event.hash)
+
+    def _evict(self, event: ev.BlockEvicted) -> None:
+        block = event.block
+        _require(self._block(block) == 0, f"evict: block {block} is in use")
+        _require(self.hashes.get(block) == event.hash, f"evict: block {block} has another hash")
+        del self.hashes[block]
+        self._findable.discard(event.hash)
+
+    def _release(self, event: ev.Released) -> None:
+        swapped = event.seq in self.swap_tables
+        tables = self.swap_tables if swapped else self.tables
+        counts = self.swap_ref_counts if swapped else self.ref_counts
+        table = tables.get(event.seq, [])
+        kept = len(table) - len(event.blocks)
+        _require(
+            kept >= 0 and tuple(reversed(table[kept:])) == event.blocks,
+            f"release: {_some(event.blocks)} are not the tail of seq {event.seq}, last first",
+        )
+        for block in event.blocks:
+            _require(counts[block] > 0, f"release: block {block} is free already")
+            counts[block] -= 1
+        del table[kept:]
+        if not table:
+            tables.pop(event.seq, None)
+            self.num_tokens.pop(event.seq, None)
+
+    # --- swap -------------------------------------------------------------------------------------
+
+    def _swap_out(self, event: ev.SwappedOut) -> None:
+        table = self.tables.get(event.seq, [])
+        sources, targets = _columns(event.moves)
+        _require(
+            sources == table, f"swap_out: {_some(sources)} are not the blocks of seq {event.seq}"
+        )
+        for source, target in event.moves:
+            self._swap_block(target)
+            self._move(source, target, self.contents, self.swap_contents)
+            self.ref_counts[source] -= 1
+            self.swap_ref_counts[target] += 1
+        self.tables.pop(event.seq, None)
+        if targets:
+            self.swap_tables[event.seq] = targets
+        self._sequence(event.seq).status = "swapped"
+
+    def _swap_in(self, event: ev.SwappedIn) -> None:
+        table = self.swap_tables.get(event.seq, [])
+        sources, targets = _columns(event.moves)
+        _require(
+            sources == table, f"swap_in: {_some(sources)} are not the blocks of seq {event.seq}"
+        )
+        for source, target in event.moves:
+            self._block(target)
+            self._move(source, target, self.swap_contents, self.contents)
+            self.swap_ref_counts[source] -= 1
+            self.ref_counts[target] += 1
+        self.swap_tables.pop(event.seq, None)
+        if targets:
+            self.tables[event.seq] = targets
+        self._sequence(event.seq).status = "running"
+
+    # --- small steps ------------------------------------------------------------------------------
+
+    def _sequence(self, seq: int) -> SequenceState:
+        _require(seq in self.sequences, f"seq {seq} was never requested")
+        return self.sequences[seq]
+
+    def _block(self, block: int) -> int:
+        """Give the reference count of a block that must exist."""
+        _require(
+            0 <= block < len(self.ref_counts),
+            f"block {block} is not in a pool of {len(self.ref_counts)}",
+        )
+        return self.ref_counts[block]
+
+    def _swap_block(self, block: int) -> None:
+        size = len(self.swap_ref_counts)
+        _require(0 <= block < size, f"swap block {block} is not in a swap pool of {size}")
+
+    def _take(self, block: int) -> None:
+        _require(self._block(block) == 0, f"block {block} is handed out while in use")
+        _require(block not in self.hashes, f"block {block} is handed out with its old hash")
+        self.ref_counts[block] = 1
+        self.contents[block] = []
+
+    def _table_for(self, seq: int) -> list[int]:
+        _require(seq not in self.swap_tables, f"seq {seq} is swapped out")
+        self._sequence(seq).status = "running"
+        self.num_tokens.setdefault(seq, 0)
+        return self.tables.setdefault(seq, [])
+
+    def _existing_table(self, seq: int) -> list[int]:
+        _require(seq in self.tables, f"seq {seq} has no blocks")
+        return self.tables[seq]
+
+    def _write_token(self, seq: int, token: Token) -> None:
+        table, position = self._existing_table(seq), self.num_tokens[seq]
+        index, offset = divmod(position, self.block_size)
+        _require(index < len(table), f"write: no block for position {position} of seq {seq}")
+        block = table[index]
+        _require(
+            self.ref_counts[block] == 1,
+            f"write: seq {seq} writes to block {block}, shared by {self.ref_counts[block]}",
+        )
+        _require(block not in self.hashes, f"write: block {block} is published and must not change")
+        content = self.contents[block]
+        _require(len(content) == offset, f"write: block {block} holds {len(content)}, not {offset}")
+        content.append(token)
+        self.num_tokens[seq] = position + 1
+
+    def _move(
+        self, source: int, target: int, here: Sequence[list[Token]], there: list[list[Token]]
+    ) -> None:
+        counts = self.swap_ref_counts if there is self.swap_contents else self.ref_counts
+        if counts[target] == 0:
+            there[target] = list(here[source])
+        _require(there[target] == here[source], f"swap: block {target} has other content")
+
+
+def _require(holds: bool, rule: str) -> None:
+    if not holds:
+        raise IntegrityError(rule)
+
+
+def _columns(moves: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    return [source for source, _ in moves], [target for _, target in moves]
+
+
+def _some(blocks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, blocks[:8]))
+    return f"blocks {shown}{', ...' if len(blocks) > 8 else ''}"
+
+
+_HANDLERS: dict[str, Callable[[Replay, Any], None]] = {
+    kind: getattr(Replay, f"_{kind}") for kind in ev.EVENT_TYPES
+}
