@@ -101,6 +101,10 @@ class KVCacheManager:
         hits = self._hits(token_ids)
         return AllocStatus.OK if self._lacks(token_ids, hits, extra) <= 0 else AllocStatus.LATER
 
+    def count_cached_tokens(self, token_ids: Sequence[int]) -> int:
+        """Give how many leading tokens have their KV already, in blocks that can be shared."""
+        return len(self._hits(token_ids)) * self.block_size
+
     def allocate(self, seq: int, token_ids: Sequence[int]) -> int:
         """Give a new sequence the blocks of its prompt; known prefix blocks are shared.
 

@@ -1,0 +1,89 @@
+"""The engine's settings: frozen, and checked when built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from minipaged.errors import ConfigError
+
+MAX_BLOCK_SIZE = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """How memory is cut, and how much a step may do.
+
+    Attributes:
+        block_size: Tokens in a block.
+        num_blocks: Blocks in the pool; None: as many as the memory budget allows.
+        kv_cache_memory_bytes: The budget for the pool in bytes; None: the engine chooses.
+        num_swap_blocks: Blocks in the swap pool on the CPU.
+        max_num_seqs: The most sequences that run at once.
+        max_num_batched_tokens: The most tokens that one step computes.
+        max_model_len: The most tokens of a text, prompt included; None: what the model allows.
+        enable_prefix_caching: Share full blocks of equal prefixes across requests.
+        enable_chunked_prefill: A long prompt may take several steps.
+        preemption: "recompute" throws a victim's KV away, "swap" moves it to the swap pool.
+        seed: Where requests without a seed of their own get theirs from.
+    """
+
+    block_size: int = 16
+    num_blocks: int | None = None
+    kv_cache_memory_bytes: int | None = None
+    num_swap_blocks: int = 0
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 2048
+    max_model_len: int | None = None
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    preemption: str = "recompute"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        for name in ("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens"):
+            self._check_least(name, 1)
+        self._check_least("max_model_len", 1)
+        self._check_least("kv_cache_memory_bytes", 1)
+        self._check_least("num_swap_blocks", 0)
+        if self.block_size > MAX_BLOCK_SIZE:
+            raise ConfigError(f"block_size must be at most {MAX_BLOCK_SIZE}, not {self.block_size}")
+        if self.preemption not in ("recompute", "swap"):
+            raise ConfigError(f'preemption is "recompute" or "swap", not {self.preemption!r}')
+        if self.preemption == "swap" and self.num_swap_blocks == 0:
+            raise ConfigError('preemption="swap" needs num_swap_blocks, which is 0')
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ConfigError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
+                f"max_num_seqs ({self.max_num_seqs}): each decodes one token a step"
+            )
+
+    def check_model_len(self, model_len: int) -> int:
+        """Give the longest text that runs with a model made for `model_len` tokens.
+
+        Raises:
+            ConfigError: More is asked for, or a whole prompt would not fit into one step.
+        """
+        wanted = self.max_model_len or model_len
+        if wanted > model_len:
+            raise ConfigError(f"max_model_len is {wanted}, the model was made for {model_len}")
+        if not self.enable_chunked_prefill and self.max_num_batched_tokens < wanted:
+            raise ConfigError(
+                f"without chunked prefill a step must hold a whole prompt: max_num_batched_tokens "
+                f"({self.max_num_batched_tokens}) must be at least max_model_len ({wanted})"
+            )
+        return wanted
+
+    def _check_types(self) -> None:
+        for field in fields(self):
+            value, wanted = getattr(self, field.name), str(field.type)
+            if value is None and "None" in wanted:
+                continue
+            kind = {"int": int, "bool": bool, "str": str}[wanted.split(" ")[0]]
+            if type(value) is not kind:
+                raise ConfigError(f"{field.name} must be of type {wanted}, not {value!r}")
+
+    def _check_least(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if value is not None and value < least:
+            raise ConfigError(f"{name} must be at least {least}, not {value}")
