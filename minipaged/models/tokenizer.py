@@ -1,0 +1,252 @@
+"""Text <-> token ids, what each token looks like, and text that grows a token at a time.
+
+Contract: a token stands for bytes. `Detokenizer` joins these bytes and hands out a character once
+its last byte is there, so what it gave never changes; `decode` is the same thing done at once.
+Imports no torch, no numpy and no gguf: prompts are tokenized before any of these is loaded.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from minipaged.errors import ModelError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+    from minipaged.models.chat import ChatTemplate, Message
+    from minipaged.models.model_files import ModelFiles
+
+_SPACE_MARK = "▁"  # how SentencePiece writes a space
+_BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_INVISIBLE = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")  # Unicode's categories
+
+
+def load_tokenizer(files: ModelFiles) -> Tokenizer:
+    """Load the tokenizer of a model.
+
+    Raises:
+        ModelError: Its file is missing, damaged, or of a kind that is not supported.
+    """
+    path = files.tokenizer_file
+    if path.suffix == ".gguf":
+        from minipaged.models.gguf import read_header
+        from minipaged.models.gguf_tokenizer import build_tokenizer
+
+        return Tokenizer(build_tokenizer(read_header(path)), str(path), files)
+    return Tokenizer(read_tokenizer(path), str(path), files)
+
+
+def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
+    """Read a tokenizer.json.
+
+    Raises:
+        ModelError: The file is missing or damaged.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises bare Exceptions
+        raise ModelError(f"{path}: can't be read as a tokenizer: {error}") from None
+
+
+class Tokenizer:
+    """A model's tokenizer. Token texts are worked out on first use and kept."""
+
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, where: str, files: ModelFiles | None = None
+    ) -> None:
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self._tokenizer = tokenizer
+        self._spelling = _Spelling(tokenizer, where)
+        self._texts: dict[int, str] = {}
+        added = tokenizer.get_added_tokens_decoder()
+        self.special_ids = frozenset(index for index, token in added.items() if token.special)
+        self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
+        self.eos_token_ids = files.config.eos_token_ids if files else ()
+        self._files = files
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Give the token ids of a text, with BOS before it if the model's tokenizer puts it there.
+
+        A rendered chat has its special tokens already: `add_special_tokens=False`.
+        """
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """Give the text of token ids; bytes that make no character become U+FFFD."""
+        detokenizer = Detokenizer(self, skip_special_tokens)
+        detokenizer.feed(token_ids)
+        detokenizer.flush()
+        return detokenizer.text
+
+    def render_chat(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
+        """Give the text of a chat by the model's own template, its special tokens included.
+
+        Raises:
+            RequestRefusedError: The messages are not a list of roles and contents.
+            ModelError: The model has no template, or it fails.
+        """
+        return self._chat_template.render(messages, add_generation_prompt)
+
+    @cached_property
+    def _chat_template(self) -> ChatTemplate:
+        from minipaged.models.chat import load_chat_template
+
+        if self._files is None:
+            raise ModelError("this tokenizer belongs to no model: it has no chat template")
+        return load_chat_template(self._files, self)
+
+    def token_text(self, token_id: int) -> str:
+        r"""Give a token's text for the eye: one visible piece, spaces kept.
+
+        A line break is written `\n`, a piece of a character ⟨E2⟩, an invisible character ⟨U+200B⟩.
+        """
+        text = self._texts.get(token_id)
+        if text is None:
+            text = self._texts[token_id] = visible(self.token_bytes(token_id))
+        return text
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Give the bytes that a token stands for."""
+        return self._spelling.bytes_of(token_id)
+
+    def token_id(self, token: str) -> int | None:
+        """Give the id of a token written as in the vocabulary; None: there is no such token."""
+        index: int | None = self._tokenizer.token_to_id(token)
+        return index
+
+    def vocabulary_entry(self, token_id: int) -> str | None:
+        """Give a token as it is written in the vocabulary; None: the id is unknown."""
+        token: str | None = self._tokenizer.id_to_token(token_id)
+        return token
+
+    @property
+    def strips_first_space(self) -> bool:
+        """Tell if a text's first space only marks the beginning of a word."""
+        return self._spelling.strips_first_space
+
+
+class Detokenizer:
+    """The text of one sequence as it grows. A token costs the same, however long the text."""
+
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
+        self._tokenizer = tokenizer
+        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._pieces: list[str] = []
+        self._at_start = tokenizer.strips_first_space
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """Add tokens and give the text that has become certain through them."""
+        start = len(self._pieces)
+        for token_id in token_ids:
+            if token_id not in self._skipped:
+                self._append(self._tokenizer.token_bytes(token_id))
+        return "".join(self._pieces[start:])
+
+    def flush(self) -> str:
+        """Give what an unfinished character leaves behind: U+FFFD, or nothing."""
+        rest = self._decoder.decode(b"", final=True)
+        self._pieces.append(rest)
+        return rest
+
+    @property
+    def text(self) -> str:
+        """All the text that is certain."""
+        self._pieces = ["".join(self._pieces)]
+        return self._pieces[0]
+
+    def _append(self, piece: bytes) -> None:
+        if self._at_start and piece:
+            self._at_start = False
+            piece = piece.removeprefix(b" ")
+        self._pieces.append(self._decoder.decode(piece))
+
+
+def visible(piece: bytes) -> str:
+    r"""Write bytes so that each can be seen.
+
+    >>> visible(b" moon"), visible(b"\n\n"), visible("€".encode()[:2])
+    (' moon', '\\n\\n', '⟨E2⟩⟨82⟩')
+    """
+    text = piece.decode("utf-8", errors="surrogateescape")
+    return "".join(map(_visible_character, text))
+
+
+def _visible_character(character: str) -> str:
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # surrogateescape's mark for a byte of no character
+        return f"⟨{code - 0xDC00:02X}⟩"
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if unicodedata.category(character) in _INVISIBLE:
+        return f"⟨{code:02X}⟩" if code < 0x80 else f"⟨U+{code:04X}⟩"
+    return character
+
+
+class _Spelling:
+    """How the vocabulary spells bytes: GPT-2's alphabet, or SentencePiece's marks."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, where: str) -> None:
+        self._tokenizer = tokenizer
+        self._bytes: dict[int, bytes] = {}
+        steps = _decoder_steps(tokenizer.decoder)
+        kinds = {step["type"] for step in steps}
+        self._alphabet = _byte_alphabet() if kinds == {"ByteLevel"} else {}
+        supported = {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}
+        if not self._alphabet and not (kinds and kinds <= supported):
+            named = ", ".join(sorted(kinds)) or "none"
+            raise ModelError(f"{where}: a tokenizer with the decoder {named} is not supported")
+        self.strips_first_space = any(map(_strips_first_space, steps))
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """Give the bytes of a token; none for an id that the vocabulary lacks."""
+        piece = self._bytes.get(token_id)
+        if piece is None:
+            token = self._tokenizer.id_to_token(token_id) or ""
+            piece = self._bytes[token_id] = self._spell(token)
+        return piece
+
+    def _spell(self, token: str) -> bytes:
+        if self._alphabet:
+            if all(character in self._alphabet for character in token):
+                return bytes(self._alphabet[character] for character in token)
+            return token.encode("utf-8")  # an added token is written as it is
+        match = _BYTE_TOKEN.fullmatch(token)
+        if match:
+            return bytes.fromhex(match[1])
+        return token.replace(_SPACE_MARK, " ").encode("utf-8")
+
+
+def _decoder_steps(decoder: Any) -> Sequence[dict[str, Any]]:
+    if decoder is None:
+        return []
+    state: dict[str, Any] = json.loads(decoder.__getstate__())
+    steps: list[dict[str, Any]] = state.get("decoders", [state])
+    return steps
+
+
+def _strips_first_space(step: dict[str, Any]) -> bool:
+    if step["type"] == "Strip":
+        return bool(step["content"] == " " and step["start"] > 0)
+    return bool(step["type"] == "Metaspace" and step["prepend_scheme"] != "never")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Give GPT-2's alphabet: a printable character for each byte, its own where it has one."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    shifted = {chr(0x100 + index): byte for index, byte in enumerate(others)}
+    return {**{chr(byte): byte for byte in printable}, **shifted}
