@@ -98,7 +98,7 @@ def _top_logprobs(logprobs: Tensor, token_id: int, count: int | None) -> dict[in
     """Give the `count` best of `logprobs` [vocab_size], best first, and the chosen token's."""
     if count is None:
         return None
-    ids = _top_k(logprobs, count).tolist() if count else []
+    ids = top_k(logprobs, count).tolist() if count else []
     if token_id not in ids:
         ids.append(token_id)
     return dict(zip(ids, logprobs[ids].tolist(), strict=True))
@@ -171,7 +171,7 @@ def _filters(params: SamplingParams) -> Iterator[Callable[[Tensor], Tensor]]:
     if params.min_p > 0:
         yield partial(_min_p, min_p=params.min_p)
     if params.top_k > 0:
-        yield partial(_top_k, k=params.top_k)
+        yield partial(top_k, k=params.top_k)
     if params.top_p < 1:
         yield partial(_top_p, p=params.top_p)
 
@@ -181,7 +181,7 @@ def _min_p(logits: Tensor, min_p: float) -> Tensor:
     return (logits >= logits.max() + math.log(min_p)).nonzero().squeeze(-1)
 
 
-def _top_k(logits: Tensor, k: int) -> Tensor:
+def top_k(logits: Tensor, k: int) -> Tensor:
     """Keep the `k` likeliest tokens, best first; of equals the first."""
     kth_best = logits.topk(min(k, len(logits))).values[
         -1
