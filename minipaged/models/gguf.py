@@ -17,6 +17,7 @@ from minipaged.errors import ModelError
 
 SUPPORTED_VERSIONS = (2, 3)
 _MAX_ITEMS = 1 << 22  # entries in all lists together: eight times the largest vocabulary known
+_MAX_ENTRIES = 1 << 16  # tensors, or entries of the metadata
 _MAX_DIMENSIONS = 4
 _STRING, _ARRAY = 8, 9
 _FORMATS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
@@ -91,6 +92,10 @@ class _Reader:
         if version not in SUPPORTED_VERSIONS:
             self._fail(f"version {version} is not one of {SUPPORTED_VERSIONS} (little-endian)")
         tensors, pairs = self._number("Q"), self._number("Q")
+        if max(tensors, pairs) > _MAX_ENTRIES:
+            self._fail(
+                f"{tensors} tensors and {pairs} metadata entries are more than any model has"
+            )
         self._require(tensors * 24 + pairs * 13, f"{tensors} tensors and {pairs} metadata entries")
         return tensors, pairs
 

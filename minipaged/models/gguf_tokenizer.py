@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
 
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # token_type
+_LONGEST_TOKEN = 256  # characters; only hostile files have longer ones
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -48,13 +49,17 @@ def build_tokenizer(header: GGUFHeader) -> Tokenizer:
     if kind not in ("gpt2", "llama"):
         raise ModelError(f"{header.path}: tokenizer {kind!r} is not supported (gpt2, llama)")
     try:
-        tokenizer = (
-            _byte_level(fields, tokens) if kind == "gpt2" else _sentencepiece(fields, tokens)
-        )
+        tokenizer = _build(fields, kind, tokens)
     except ModelError:
         raise
     except Exception as error:  # tokenizers raises bare Exceptions
         raise ModelError(f"{header.path}: its tokenizer can't be built: {error}") from None
+    return tokenizer
+
+
+def _build(fields: JsonFields, kind: str, tokens: list[str]) -> Tokenizer:
+    build = _byte_level if kind == "gpt2" else _sentencepiece
+    tokenizer = build(fields, tokens)
     _add_special_tokens(tokenizer, fields, tokens)
     _add_bos(tokenizer, fields, tokens, _adds_bos(fields, kind))
     return tokenizer
@@ -119,6 +124,8 @@ def _merges_by_score(vocab: dict[str, int], scores: list[float]) -> list[tuple[s
     """SentencePiece keeps scores and no merges: every way to cut a token in two is one."""
     merges = []
     for token, index in vocab.items():
+        if len(token) > _LONGEST_TOKEN:
+            continue
         cuts = [(token[:i], token[i:]) for i in range(1, len(token))]
         known = [(left, right) for left, right in cuts if left in vocab and right in vocab]
         known.sort(key=lambda pair: (vocab[pair[0]], vocab[pair[1]]))

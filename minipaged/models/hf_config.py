@@ -41,7 +41,8 @@ def read_config(folder: Path) -> ModelConfig:
         ids = read_json(generation)
         if "eos_token_id" in ids:
             _token_ids(ids)
-            config.values = {**config.values, "eos_token_id": ids.values["eos_token_id"]}
+            ends = {"eos_token_id": ids.values["eos_token_id"]}
+            config = JsonFields({**config.values, **ends}, config.where)
     return parse_config(config)
 
 
@@ -128,7 +129,9 @@ def _head_dim(fields: JsonFields, architecture: Architecture, hidden: int, heads
 
 def _rope(fields: JsonFields) -> tuple[float, RopeScaling | None, int]:
     """Give the base, the scaling and the number of positions that the two allow."""
-    rope = fields.object("rope_parameters" if "rope_parameters" in fields else "rope_scaling")
+    rope = fields.object("rope_scaling" if "rope_scaling" in fields else "rope_parameters")
+    if any(isinstance(value, dict) for value in rope.values.values()):
+        raise ModelError(f"{rope.where}: layers with RoPE of their own are not supported")
     base = rope.number("rope_theta", fields.number("rope_theta", 10_000.0))
     positions = fields.integer("max_position_embeddings", high=_MAX_POSITIONS)
     kind = rope.text("rope_type", rope.text("type", "default"))

@@ -11,12 +11,13 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from minipaged.errors import ModelError
-from minipaged.models.model_files import find_weights, refuse_pickle
+from minipaged.models.hf_config import read_config
+from minipaged.models.model_files import is_complete, refuse_pickle
 
-PATTERNS = ("*.json", "*.safetensors", "*.jinja")
+_SMALL = ("*.json", "*.jinja")
 _IGNORED = ("*/*", "consolidated*")  # other formats of the same weights
 ANSWER_SECONDS = 4.0
 
@@ -25,40 +26,32 @@ class HubUnreachableError(ModelError):
     """The hub gave no answer: no network, no name, no time."""
 
 
-class Listing(NamedTuple):
-    """The files of one revision of a repository."""
-
-    revision: str
-    names: Sequence[str]
-
-
 class Hub(Protocol):
     """The two things that are asked of the hub. Both raise whatever the network raises."""
 
-    def list_files(self, repo_id: str) -> Listing:
-        """Give the newest revision and its files."""
+    def list_files(self, repo_id: str) -> Sequence[str]:
+        """Give the names of a repository's files."""
 
-    def download(self, repo_id: str, revision: str, patterns: Sequence[str]) -> Path:
+    def download(self, repo_id: str, patterns: Sequence[str]) -> Path:
         """Fetch the files that match, and give the snapshot's folder."""
 
 
 class HuggingFaceHub:
     """The hub itself, with its own cache and progress bars."""
 
-    def list_files(self, repo_id: str) -> Listing:
-        """Give the newest revision and its files."""
+    def list_files(self, repo_id: str) -> Sequence[str]:
+        """Give the names of a repository's files."""
         from huggingface_hub import HfApi
 
         info = HfApi().model_info(repo_id, timeout=ANSWER_SECONDS)
-        return Listing(info.sha or "main", [file.rfilename for file in info.siblings or ()])
+        return [file.rfilename for file in info.siblings or ()]
 
-    def download(self, repo_id: str, revision: str, patterns: Sequence[str]) -> Path:
+    def download(self, repo_id: str, patterns: Sequence[str]) -> Path:
         """Fetch the files that match, and give the snapshot's folder."""
         from huggingface_hub import snapshot_download
 
         folder = snapshot_download(
             repo_id,
-            revision=revision,
             allow_patterns=list(patterns),
             ignore_patterns=list(_IGNORED),
             etag_timeout=ANSWER_SECONDS,
@@ -72,11 +65,9 @@ def cached_snapshot(repo_id: str) -> Path | None:
     try:
         revision = (repository / "refs" / "main").read_text().strip()
         folder = repository / "snapshots" / revision
-        find_weights(folder)
-    except (OSError, ValueError, ModelError):
+    except (OSError, ValueError):
         return None
-    complete = all((folder / name).is_file() for name in ("config.json", "tokenizer.json"))
-    return folder if complete else None
+    return folder if is_complete(folder) else None
 
 
 def fetch_snapshot(repo_id: str, say: Callable[[str], None], hub: Hub) -> Path:
@@ -86,10 +77,12 @@ def fetch_snapshot(repo_id: str, say: Callable[[str], None], hub: Hub) -> Path:
         HubUnreachableError: The hub does not answer, or stops answering.
         ModelError: There is no such model, it is closed, or it has no weights that can be read.
     """
-    listing = _ask(repo_id, lambda: within(ANSWER_SECONDS, lambda: hub.list_files(repo_id)))
-    _check_names(repo_id, listing.names)
+    names = _ask(repo_id, lambda: within(ANSWER_SECONDS, lambda: hub.list_files(repo_id)))
+    _check_names(repo_id, names)
     say(f"fetching {repo_id} from the Hugging Face hub")
-    return _ask(repo_id, lambda: hub.download(repo_id, listing.revision, PATTERNS))
+    read_config(_ask(repo_id, lambda: hub.download(repo_id, _SMALL)))  # refused before it is big
+    folder: Path = _ask(repo_id, lambda: hub.download(repo_id, [*_SMALL, "*.safetensors"]))
+    return folder
 
 
 def hub_cache() -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -12,6 +11,7 @@ from minipaged.errors import ModelError
 
 REQUIRED: Final = object()
 MAX_BYTES = 256 << 20
+_MAX_NUMBER = 1e12
 _MAX_SHOWN = 60
 
 
@@ -54,12 +54,12 @@ class JsonFields:
         return value
 
     def number(self, key: str, default: Any = REQUIRED, low: float = 0.0) -> Any:
-        """Give a finite number above `low`, or `default` where there is none."""
+        """Give a number above `low` and below a trillion, or `default` where there is none."""
         value = self._get(key, default)
         if value is default:
             return default
-        if type(value) not in (int, float) or not low < value < math.inf:
-            self.refuse(key, f"a finite number above {low:g}")
+        if type(value) not in (int, float) or not low < value < _MAX_NUMBER:
+            self.refuse(key, f"a number above {low:g}")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:

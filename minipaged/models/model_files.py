@@ -46,7 +46,9 @@ def open_folder(folder: Path, name: str) -> ModelFiles:
     if weight_files[0].suffix == ".gguf" and not (folder / "config.json").is_file():
         return open_gguf(weight_files[0], name)
     if not tokenizer_file.is_file():
-        raise ModelError(f"{folder}: there is no tokenizer.json")
+        raise ModelError(
+            f"{folder}: there is no tokenizer.json (save_pretrained of transformers writes it)"
+        )
     return ModelFiles(name, folder, read_config(folder), weight_files, tokenizer_file)
 
 
@@ -84,6 +86,16 @@ def find_weights(folder: Path) -> tuple[Path, ...]:
     for path in sorted(folder.iterdir()):
         refuse_pickle(path)
     raise ModelError(f"{folder}: there are no weights (*.safetensors or *.gguf)")
+
+
+def is_complete(folder: Path) -> bool:
+    """Tell if everything that a start needs is in a folder."""
+    if not all((folder / name).is_file() for name in ("config.json", "tokenizer.json")):
+        return False
+    try:
+        return bool(find_weights(folder))
+    except (OSError, ModelError):
+        return False
 
 
 def refuse_pickle(path: Path) -> None:

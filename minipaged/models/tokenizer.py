@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from minipaged.errors import ModelError
+from minipaged.errors import ModelError, RequestRefusedError
 
 if TYPE_CHECKING:
     import tokenizers
@@ -80,8 +80,16 @@ class Tokenizer:
         """Give the token ids of a text, with BOS before it if the model's tokenizer puts it there.
 
         A rendered chat has its special tokens already: `add_special_tokens=False`.
+
+        Raises:
+            RequestRefusedError: The text holds what is no Unicode character.
         """
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        try:
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        except (TypeError, UnicodeEncodeError):  # a lone surrogate, from a terminal's odd bytes
+            raise RequestRefusedError(
+                "the prompt is not text: it can't be written as UTF-8"
+            ) from None
         return ids
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
@@ -115,7 +123,8 @@ class Tokenizer:
         """
         text = self._texts.get(token_id)
         if text is None:
-            text = self._texts[token_id] = visible(self.token_bytes(token_id))
+            text = visible(self.token_bytes(token_id)) or f"⟨id {token_id}⟩"
+            self._texts[token_id] = text
         return text
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -139,14 +148,20 @@ class Tokenizer:
 
 
 class Detokenizer:
-    """The text of one sequence as it grows. A token costs the same, however long the text."""
+    """The text of one sequence as it grows. A token costs the same, however long the text.
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
+    With `continues` the text goes on from a prompt: the space before its first word is kept, where
+    a tokenizer of SentencePiece's kind would drop it at the beginning of a text.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, skip_special_tokens: bool = True, continues: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
         self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._pieces: list[str] = []
-        self._at_start = tokenizer.strips_first_space
+        self._at_start = tokenizer.strips_first_space and not continues
 
     def feed(self, token_ids: Iterable[int]) -> str:
         """Add tokens and give the text that has become certain through them."""

