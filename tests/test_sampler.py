@@ -18,8 +18,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minipaged.engine.sampler import SampledToken, SamplingRow, hash64, sample, uniform
+from minipaged.engine.sampler import SampledToken, SamplingRow, sample
 from minipaged.engine.sampling_params import SamplingParams
+from minipaged.engine.uniform import hash64, uniform
 from minipaged.errors import ModelError
 
 GREEDY = SamplingParams(temperature=0)

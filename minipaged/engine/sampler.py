@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from minipaged.engine.sampling_params import SamplingParams
+from minipaged.engine.uniform import uniform
 from minipaged.errors import ModelError
 
 
@@ -132,37 +133,6 @@ def _inverse_cdf(probs: Tensor, u: float) -> int:
     return int(torch.searchsorted(reached, target, right=True))
 
 
-def uniform(seed: int, position: int) -> float:
-    """Give a number in [0, 1) that looks random and depends on `seed` and `position` alone.
-
-    A function has no state: nothing that a preemption could lose or a neighbour could advance.
-
-    >>> uniform(seed=7, position=0), uniform(seed=7, position=1), uniform(seed=7, position=0)
-    (0.5243459416779314, 0.30213903321684277, 0.5243459416779314)
-    """
-    return (hash64(seed, position) >> 11) * 2.0**-53  # a float holds 53 bits
-
-
-def hash64(seed: int, counter: int) -> int:
-    """Give output number `counter` of the splitmix64 generator: 64 bits that look random.
-
-    The generator adds a constant to its state for each output and gives the state scrambled, so any
-    output can be had directly. Its start is scrambled as well: seeds 0, 1, 2, ... are far apart.
-
-    Source: Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014).
-    """
-    return _scramble(_scramble(seed) + (counter + 1) * 0x9E3779B97F4A7C15)
-
-
-def _scramble(state: int) -> int:
-    """Map 64 bits to 64 bits, one to one; each bit of the input flips about half of the output."""
-    mask = 2**64 - 1
-    state &= mask
-    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
-    return state ^ (state >> 31)
-
-
 # ---- Filters: each takes logits [num_tokens] and gives the indices of the tokens that stay
 
 
@@ -183,9 +153,8 @@ def _min_p(logits: Tensor, min_p: float) -> Tensor:
 
 def top_k(logits: Tensor, k: int) -> Tensor:
     """Keep the `k` likeliest tokens, best first; of equals the first."""
-    kth_best = logits.topk(min(k, len(logits))).values[
-        -1
-    ]  # which of equal ones topk takes is not defined
+    # Which of equal ones torch.topk takes is not defined, so only its last value is used.
+    kth_best = logits.topk(min(k, len(logits))).values[-1]
     return _best_first((logits >= kth_best).nonzero().squeeze(-1), logits)[:k]
 
 
