@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from minipaged.errors import ConfigError
+from minipaged.memory.trace import TraceHeader
 
 MAX_BLOCK_SIZE = 1024
+_SCHEDULING = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+    "preemption",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +82,21 @@ class EngineConfig:
                 f"({self.max_num_batched_tokens}) must be at least max_model_len ({wanted})"
             )
         return wanted
+
+    def trace_header(
+        self, model: dict[str, Any], bytes_per_block: int, title: str = ""
+    ) -> TraceHeader:
+        """Give the first line of a trace of this engine; `num_blocks` must be known."""
+        assert self.num_blocks is not None
+        return TraceHeader(
+            block_size=self.block_size,
+            num_blocks=self.num_blocks,
+            num_swap_blocks=self.num_swap_blocks,
+            bytes_per_block=bytes_per_block,
+            model=model,
+            scheduler={name: getattr(self, name) for name in _SCHEDULING},
+            title=title,
+        )
 
     def _check_types(self) -> None:
         for field in fields(self):

@@ -31,14 +31,24 @@ class Chunk:
     num_tokens: int
 
     @property
+    def stop(self) -> int:
+        """The position behind the last token: the length of the context."""
+        return self.start + self.num_tokens
+
+    @property
+    def positions(self) -> range:
+        """The positions of the tokens in their sequence."""
+        return range(self.start, self.stop)
+
+    @property
     def token_ids(self) -> list[int]:
         """The tokens to feed."""
-        return self.sequence.token_ids[self.start : self.start + self.num_tokens]
+        return self.sequence.token_ids[self.start : self.stop]
 
     @property
     def needs_logits(self) -> bool:
         """Whether the last token is the last one known, so that the next must be sampled."""
-        return self.start + self.num_tokens == self.sequence.num_tokens
+        return self.stop == self.sequence.num_tokens
 
 
 @dataclass
@@ -49,6 +59,10 @@ class SchedulerOutput:
     swap_outs: list[BlockMove] = field(default_factory=list)
     swap_ins: list[BlockMove] = field(default_factory=list)
     copies: list[BlockMove] = field(default_factory=list)
+
+    def drop(self, request: Request) -> None:
+        """Take out a request that ended before the step ran; its moves stay, they harm nobody."""
+        self.chunks = [chunk for chunk in self.chunks if chunk.request is not request]
 
     @property
     def num_tokens(self) -> int:
@@ -174,7 +188,7 @@ class Scheduler:
             sequence.num_computed_tokens = 0
         _insert(self.waiting, request)
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- inside -------------------------------------------------------------------------------
 
     def _schedule_running(self, step: SchedulerOutput) -> bool:
         """Give every running request its tokens; tell whether any had to be preempted for it."""

@@ -1,0 +1,241 @@
+"""The engine: requests in, tokens out, one step at a time.
+
+A step is: schedule (who computes what, in which blocks), run the model, commit (the KV exists now),
+choose a token for each sequence that came to its end. Torch is not imported here: the model runner
+is loaded when the first step runs, so that a view can show the first step's blocks before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from minipaged.engine.beam_request import BeamRequest
+from minipaged.engine.config import EngineConfig
+from minipaged.engine.outputs import BeamSearchOutput, RequestOutput
+from minipaged.engine.sample_request import SampleRequest
+from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
+from minipaged.engine.scheduler import Scheduler, SchedulerOutput
+from minipaged.engine.sequence import Request
+from minipaged.engine.sequence import Sequence as Text
+from minipaged.engine.uniform import hash64
+from minipaged.errors import RequestRefusedError
+from minipaged.memory.events import Observer, Sampled, ignore
+from minipaged.memory.kv_cache_manager import KVCacheManager
+from minipaged.memory.trace import Trace
+from minipaged.models.config import ModelConfig
+from minipaged.models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from minipaged.engine.model_runner import ModelRunner
+
+Output: TypeAlias = RequestOutput | BeamSearchOutput
+Params: TypeAlias = SamplingParams | BeamSearchParams
+LiveRequest: TypeAlias = SampleRequest | BeamRequest
+
+
+class LLMEngine:
+    """Runs requests on one model and one paged KV cache.
+
+    `config.num_blocks` must be known. `load_runner` is called once, when the first step runs.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: ModelConfig,
+        tokenizer: Tokenizer,
+        load_runner: Callable[[], ModelRunner],
+        trace: Trace | None = None,
+    ) -> None:
+        assert config.num_blocks is not None, "worked out from the memory budget before"
+        self.config = config
+        self.vocab_size = model.vocab_size
+        self.max_model_len = config.check_model_len(model.max_position_embeddings)
+        self.tokenizer = tokenizer
+        self.trace = trace
+        self._notify: Observer = trace.observe if trace else ignore
+        self.manager = KVCacheManager(
+            config.num_blocks,
+            config.block_size,
+            num_swap_blocks=config.num_swap_blocks,
+            enable_prefix_caching=config.enable_prefix_caching,
+            notify=self._notify,
+            token_text=tokenizer.token_text if trace else str,
+        )
+        self.scheduler = Scheduler(config, self.manager, self._notify)
+        self._load_runner = load_runner
+        self._requests: dict[str, LiveRequest] = {}
+        self._num_requests = 0
+        self._seq_ids = itertools.count()
+        self._scheduled: SchedulerOutput | None = None
+
+    @cached_property
+    def runner(self) -> ModelRunner:
+        """The model and its KV cache, loaded on first use."""
+        return self._load_runner()
+
+    @property
+    def has_unfinished_requests(self) -> bool:
+        """Whether a step would do anything."""
+        return self.scheduler.has_unfinished
+
+    def request(self, request_id: str) -> LiveRequest:
+        """Give an unfinished request.
+
+        Raises:
+            RequestRefusedError: There is none of that id, or it has ended.
+        """
+        if request_id not in self._requests:
+            raise RequestRefusedError(f"no unfinished request has the id {request_id!r}")
+        return self._requests[request_id]
+
+    def add_request(
+        self, prompt_token_ids: Sequence[int], params: Params, prompt: str | None = None
+    ) -> str:
+        """Queue a request and give its id. `prompt` is its text, if there is one.
+
+        Raises:
+            RequestRefusedError: It can never run here; the message gives the numbers.
+        """
+        params = self.check_request(prompt_token_ids, params)
+        number, self._num_requests = self._num_requests, self._num_requests + 1
+        request = _request(str(number), prompt_token_ids, params, number)
+        width = params.n if isinstance(params, SamplingParams) else 1
+        request.sequences = [
+            Text(next(self._seq_ids), index, list(prompt_token_ids)) for index in range(width)
+        ]
+        if isinstance(params, SamplingParams):
+            seed = hash64(self.config.seed, number) if params.seed is None else params.seed
+            live: LiveRequest = SampleRequest(request, prompt, params, seed, self.tokenizer)
+        else:
+            live = BeamRequest(request, prompt, params, self.tokenizer)
+        self.scheduler.add(request)
+        self._requests[request.request_id] = live
+        return request.request_id
+
+    def check_request(self, prompt_token_ids: Sequence[int], params: Params) -> Params:
+        """Give the params with `max_tokens` cut to what the model's length leaves.
+
+        Raises:
+            RequestRefusedError: The request can never run here. Nothing is queued.
+        """
+        length = len(prompt_token_ids)
+        if length == 0:
+            raise RequestRefusedError("the prompt is empty: it needs at least one token")
+        if length >= self.max_model_len:
+            raise RequestRefusedError(
+                f"the prompt has {length} tokens; with max_model_len {self.max_model_len} it may "
+                f"have {self.max_model_len - 1}, to leave room for a new one"
+            )
+        self._check_token_ids(prompt_token_ids)
+        params = replace(params, max_tokens=min(params.max_tokens, self.max_model_len - length))
+        self.scheduler.check(_request("", prompt_token_ids, params, 0))
+        return params
+
+    def abort(self, request_id: str) -> Output:
+        """End a request at once, free its blocks, and give what it has so far.
+
+        Raises:
+            RequestRefusedError: There is none of that id, or it has ended.
+        """
+        live = self.request(request_id)
+        del self._requests[request_id]
+        if isinstance(live, SampleRequest):
+            live.abort()
+        self.scheduler.abort(live.request)
+        if self._scheduled:
+            self._scheduled.drop(live.request)
+        return live.output()
+
+    def abort_all(self) -> None:
+        """End every request."""
+        for request_id in list(self._requests):
+            self.abort(request_id)
+
+    def schedule(self) -> SchedulerOutput:
+        """Decide the next step and reserve its blocks, once; `step` runs it."""
+        if self._scheduled is None:
+            self._scheduled = self.scheduler.schedule()
+        return self._scheduled
+
+    def step(self) -> list[LiveRequest]:
+        """Run one step and give the requests that came further by a token, ended ones included."""
+        if not self.has_unfinished_requests:
+            return []
+        step = self.schedule()
+        logits = self.runner.run(step, self.manager)
+        self._scheduled = None
+        self.scheduler.commit(step)
+        advanced = self._choose_tokens(step, logits)
+        if self.trace:
+            decode = step.num_decode_tokens
+            self.trace.end_step(step.num_tokens - decode, decode)
+        for live in advanced:
+            if not live.request.live:
+                del self._requests[live.request.request_id]
+        return advanced
+
+    def _choose_tokens(self, step: SchedulerOutput, logits: Tensor) -> list[LiveRequest]:
+        """Choose tokens for the requests whose chunks end with their last known token."""
+        rows: dict[str, list[int]] = {}
+        for row, chunk in enumerate(chunk for chunk in step.chunks if chunk.needs_logits):
+            rows.setdefault(chunk.request.request_id, []).append(row)
+        advanced = {request_id: self._requests[request_id] for request_id in rows}
+        samples = {i: live for i, live in advanced.items() if isinstance(live, SampleRequest)}
+        chosen = self._sample([(live, rows[i]) for i, live in samples.items()], logits)
+        for i, live in advanced.items():
+            if isinstance(live, BeamRequest):
+                logprobs = logits[rows[i]].log_softmax(-1)
+                chosen += live.advance(logprobs, self.scheduler, lambda: next(self._seq_ids))
+        self._note_tokens(chosen)
+        for live in samples.values():
+            live.finish_ended(self.scheduler)
+        return list(advanced.values())
+
+    def _sample(
+        self, requests: Sequence[tuple[SampleRequest, list[int]]], logits: Tensor
+    ) -> list[tuple[Text, int, float]]:
+        """Draw a token for each live sample: (sequence, token id, log-probability)."""
+        draws = [(live, *draw) for live, rows in requests for draw in live.draws(rows)]
+        if not draws:
+            return []
+        rows = [row for _, _, row, _ in draws]
+        if rows != list(range(len(logits))):
+            logits = logits[rows]
+        tokens = self.runner.sample(logits, [how for *_, how in draws])
+        for (live, text, _, _), token in zip(draws, tokens, strict=True):
+            live.append(text, token)
+        return [
+            (text, token.token_id, token.logprob)
+            for (_, text, _, _), token in zip(draws, tokens, strict=True)
+        ]
+
+    def _note_tokens(self, chosen: Sequence[tuple[Text, int, float]]) -> None:
+        if not self.trace or not chosen:
+            return
+        token_ids = tuple(token_id for _, token_id, _ in chosen)
+        self._notify(
+            Sampled(
+                seqs=tuple(text.seq_id for text, _, _ in chosen),
+                tokens=token_ids,
+                texts=tuple(map(self.tokenizer.token_text, token_ids)),
+                millinats=tuple(round(1000 * logprob) for _, _, logprob in chosen),
+            )
+        )
+
+    def _check_token_ids(self, token_ids: Sequence[int]) -> None:
+        size = self.vocab_size
+        if min(token_ids) < 0 or max(token_ids) >= size:
+            wrong = next(t for t in token_ids if not 0 <= t < size)
+            raise RequestRefusedError(f"token id {wrong} is not in a vocabulary of {size}")
+
+
+def _request(request_id: str, token_ids: Sequence[int], params: Params, arrival: int) -> Request:
+    width = params.n if isinstance(params, SamplingParams) else params.beam_width
+    return Request(request_id, tuple(token_ids), width, params.max_tokens, arrival)

@@ -1,0 +1,120 @@
+"""The one who touches tensors: moves blocks, runs the model, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from minipaged.engine import kv_cache
+from minipaged.engine.attention import get_attention_backend
+from minipaged.engine.batch import build_batch
+from minipaged.engine.sampler import SampledToken, SamplingRow, sample
+from minipaged.engine.scheduler import SchedulerOutput
+from minipaged.errors import ConfigError
+from minipaged.memory.kv_cache_manager import KVCacheManager
+from minipaged.models.config import ModelConfig
+from minipaged.models.model_files import ModelFiles
+from minipaged.models.transformer import Transformer
+from minipaged.models.weights import load_weights
+
+DEFAULT_CPU_CACHE_BYTES = 2**30
+GPU_MEMORY_SHARE = 0.9
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class ModelRunner:
+    """A model and its KV cache on one device, with a swap cache on the CPU.
+
+    `kv_cache` is `[num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]`.
+    """
+
+    def __init__(
+        self, model: Transformer, num_blocks: int, block_size: int, num_swap_blocks: int = 0
+    ) -> None:
+        self.model = model
+        self.kv_cache = kv_cache.allocate(
+            model.config, num_blocks, block_size, model.dtype, model.device
+        )
+        self.swap_cache = (
+            kv_cache.allocate(model.config, num_swap_blocks, block_size, model.dtype)
+            if num_swap_blocks
+            else self.kv_cache[:, :, :0]
+        )
+
+    def run(self, step: SchedulerOutput, manager: KVCacheManager) -> Tensor:
+        """Compute a step: moves first, then all chunks at once.
+
+        Returns:
+            fp32 [num_logits, vocab_size]: a row for each chunk that `needs_logits`, in order.
+        """
+        kv_cache.swap_blocks(self.kv_cache, self.swap_cache, step.swap_outs)
+        kv_cache.swap_blocks(self.swap_cache, self.kv_cache, step.swap_ins)
+        kv_cache.copy_blocks(self.kv_cache, step.copies)
+        if not step.chunks:
+            return torch.empty(0, self.model.config.vocab_size)
+        batch = build_batch(step, manager, self.model.device)
+        hidden = self.model.forward(batch.input_ids, batch.positions, self.kv_cache, batch.metadata)
+        return self.model.compute_logits(hidden[batch.logits_rows])
+
+    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
+        """Choose a token for each row of `logits`."""
+        return sample(logits, rows)
+
+
+def load_model(files: ModelFiles, dtype: str, device: str, attention: str) -> Transformer:
+    """Build a model and load its weights.
+
+    Raises:
+        ConfigError: There is no such dtype, device or attention backend.
+        ModelError: The weights can't be read or don't fit the configuration.
+    """
+    torch_device = choose_device(device)
+    backend = get_attention_backend(attention, torch_device)
+    torch_dtype = choose_dtype(dtype, files.config, torch_device.type)
+    model = Transformer(files.config, torch_dtype, torch_device, backend)
+    model.load_weights(load_weights(files.weight_files))
+    return model
+
+
+def choose_device(name: str) -> torch.device:
+    """Give the device of that name; "auto" is the GPU if there is one.
+
+    Raises:
+        ConfigError: It isn't there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f'device is "auto", "cpu" or "cuda", not {name!r}') from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f'device is "auto", "cpu" or "cuda", not {name!r}')
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"no device {name!r}: torch sees {torch.cuda.device_count()} GPUs")
+    return device
+
+
+def choose_dtype(name: str, config: ModelConfig, device_type: str) -> torch.dtype:
+    """Give the dtype of that name; "auto" is fp32 on a CPU and the checkpoint's own on a GPU.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    if name == "auto":
+        name = "float32" if device_type == "cpu" else config.dtype
+    if name not in DTYPES:
+        raise ConfigError(f'dtype is "auto", {", ".join(DTYPES)}, not {name!r}')
+    return DTYPES[name]
+
+
+def choose_num_blocks(model: Transformer, block_size: int, budget: int | None) -> int:
+    """Give how many blocks fit the memory budget, or what the device can spare without one."""
+    if budget is None and model.device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(model.device)
+        budget = int(free - (1 - GPU_MEMORY_SHARE) * total)
+    return kv_cache.blocks_within(
+        budget or DEFAULT_CPU_CACHE_BYTES, model.config, block_size, model.dtype
+    )

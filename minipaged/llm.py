@@ -1,0 +1,320 @@
+"""`LLM`: the whole engine behind a few calls. Names follow vLLM's offline API.
+
+llm = LLM("smollm2", block_size=4, num_blocks=64, trace=True)
+outputs = llm.generate(["The moon", "The sea"], SamplingParams(n=3, temperature=0.8, seed=7))
+outputs[0].outputs[2].text
+llm.trace.save("run.jsonl")
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias, cast
+
+from tqdm import tqdm
+
+from minipaged.engine import kv_cache
+from minipaged.engine.config import EngineConfig
+from minipaged.engine.llm_engine import LiveRequest, LLMEngine, Output, Params
+from minipaged.engine.model_runner import ModelRunner, choose_num_blocks, load_model
+from minipaged.engine.outputs import BeamSearchOutput, RequestOutput
+from minipaged.engine.sample_request import SampleRequest
+from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
+from minipaged.errors import ConfigError, RequestRefusedError
+from minipaged.memory.snapshot import MemorySnapshot
+from minipaged.memory.trace import Trace
+from minipaged.models.catalog import DEFAULT_MODEL, resolve
+from minipaged.models.chat import ChatTemplate, load_chat_template
+from minipaged.models.tokenizer import load_tokenizer
+
+Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
+Message: TypeAlias = Mapping[str, Any]
+
+OUR_NAME_FOR = {
+    "tokenizer": "nothing: the model brings its own",
+    "max_num_batched_tokens": "max_num_batched_tokens",
+    "gpu_memory_utilization": "kv_cache_memory_bytes",
+    "num_gpu_blocks_override": "num_blocks",
+    "swap_space": "num_swap_blocks",
+    "preemption_mode": "preemption",
+    "enforce_eager": "nothing: it is always eager",
+    "tensor_parallel_size": "nothing: there is one device",
+    "attention_backend": "attention",
+}
+
+
+class LLM:
+    """A model, its paged KV cache, and a scheduler.
+
+    Args:
+        model: A name of the catalog, a Hugging Face id, a folder, or a .gguf file.
+        dtype: "auto" (fp32 on a CPU, the checkpoint's on a GPU), "float32", "bfloat16", "float16".
+        device: "auto", "cpu" or "cuda".
+        attention: The attention backend; "auto" is the fastest for the device.
+        trace: True keeps every event in `trace`; a path also writes it as it grows.
+        options: See `EngineConfig`: block_size, num_blocks, max_num_seqs, ...
+
+    Raises:
+        ModelError: The model can't be found, fetched or read.
+        ConfigError: A setting makes no sense or does not exist.
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        attention: str = "auto",
+        trace: bool | str | Path = False,
+        **options: Any,
+    ) -> None:
+        config = _engine_config(options)
+        if trace == "deep":
+            raise ConfigError('trace is True, False or the path of a file, not "deep"')
+        files = resolve(str(model), _say)
+        config.check_model_len(files.config.max_position_embeddings)
+        self._files = files
+        self._tokenizer = load_tokenizer(files)
+        transformer = load_model(files, dtype, device, attention)
+        num_blocks = config.num_blocks or choose_num_blocks(
+            transformer, config.block_size, config.kv_cache_memory_bytes
+        )
+        config = replace(config, num_blocks=num_blocks)
+        runner = ModelRunner(transformer, num_blocks, config.block_size, config.num_swap_blocks)
+        header = config.trace_header(
+            {"name": files.name, "dtype": str(transformer.dtype).removeprefix("torch.")},
+            kv_cache.bytes_per_block(files.config, config.block_size, transformer.dtype),
+        )
+        path = None if isinstance(trace, bool) else trace
+        self.trace = Trace(header, path) if trace else None
+        self.engine = LLMEngine(config, files.config, self._tokenizer, lambda: runner, self.trace)
+        self._chat_template: ChatTemplate | None = None
+        self._unclaimed: list[Output] = []
+
+    # --- whole texts --------------------------------------------------------------------------
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Continue one or several prompts; the results stand in the prompts' order.
+
+        Args:
+            prompts: Strings, lists of token ids, or {"prompt": ...} / {"prompt_token_ids": ...}.
+            sampling_params: One for all prompts, or one for each.
+            use_tqdm: Show a progress bar.
+
+        Raises:
+            RequestRefusedError: A prompt can never run here. None of them is started.
+        """
+        parsed = self._parse_all(prompts)
+        params = _one_each(sampling_params or SamplingParams(), len(parsed))
+        return cast(list[RequestOutput], self._run_all(parsed, params, use_tqdm))
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Answer one or several conversations, written as the model's chat template asks.
+
+        Args:
+            messages: [{"role": "user", "content": "Hello"}, ...], or a list of such lists.
+            sampling_params: One for all conversations, or one for each.
+            use_tqdm: Show a progress bar.
+
+        Raises:
+            ModelError: The model has no chat template, or it fails.
+            RequestRefusedError: A conversation is malformed or too long.
+        """
+        single = all(isinstance(message, Mapping) for message in messages)
+        chats = cast(Sequence[Sequence[Message]], [messages] if single else messages)
+        parsed = [self._parse_chat(chat) for chat in chats]
+        params = _one_each(sampling_params or SamplingParams(), len(parsed))
+        return cast(list[RequestOutput], self._run_all(parsed, params, use_tqdm))
+
+    def beam_search(
+        self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams, use_tqdm: bool = False
+    ) -> list[BeamSearchOutput]:
+        """Find the likeliest continuations of one or several prompts; `.sequences`, best first.
+
+        Raises:
+            RequestRefusedError: A prompt can never run here. None of them is started.
+        """
+        parsed = self._parse_all(prompts)
+        outputs = self._run_all(parsed, [params] * len(parsed), use_tqdm)
+        return cast(list[BeamSearchOutput], outputs)
+
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> Iterator[str]:
+        """Yield the text of one sample piece by piece, never half a character.
+
+        Closing the iterator aborts the request.
+
+        Raises:
+            RequestRefusedError: The prompt can never run here, or n is not 1.
+        """
+        params = sampling_params or SamplingParams()
+        if params.n != 1:
+            raise RequestRefusedError(f"only one text can be streamed, not n={params.n}")
+        request_id = self.add_request(prompt, params)
+        return self._pieces(request_id)
+
+    # --- step by step -------------------------------------------------------------------------
+
+    def add_request(self, prompt: Prompt, params: Params | None = None) -> str:
+        """Queue a request for `step` and give its id.
+
+        Raises:
+            RequestRefusedError: It can never run here; the message gives the numbers.
+        """
+        text, token_ids = self._parse(prompt)
+        return self.engine.add_request(token_ids, params or SamplingParams(), text)
+
+    def step(self) -> list[Output]:
+        """Run one step and give the requests that came further, as they are now."""
+        unclaimed, self._unclaimed = self._unclaimed, []
+        return unclaimed + [live.output() for live in self.engine.step()]
+
+    def abort(self, request_id: str) -> Output:
+        """End a request, free its blocks, and give what it has.
+
+        Raises:
+            RequestRefusedError: There is none of that id, or it has ended.
+        """
+        return self.engine.abort(request_id)
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether `step` has anything to do."""
+        return self.engine.has_unfinished_requests or bool(self._unclaimed)
+
+    def memory(self) -> MemorySnapshot:
+        """Give who owns which block at this moment."""
+        return self.engine.manager.snapshot()
+
+    def close(self) -> None:
+        """End what runs, and finish the trace file if there is one."""
+        self.engine.abort_all()
+        if self.trace:
+            self.trace.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _run_all(
+        self, prompts: Sequence[_Parsed], params: Sequence[Params], use_tqdm: bool
+    ) -> list[Output]:
+        for (_, token_ids), p in zip(prompts, params, strict=True):
+            self.engine.check_request(token_ids, p)
+        ids = [
+            self.engine.add_request(token_ids, p, text)
+            for (text, token_ids), p in zip(prompts, params, strict=True)
+        ]
+        outputs: dict[str, Output] = {}
+        try:
+            with tqdm(total=len(ids), desc="prompts", disable=not use_tqdm) as bar:
+                while len(outputs) < len(ids):
+                    for live in self._step_and_claim(ids):
+                        outputs[live.request.request_id] = live.output()
+                        bar.update()
+        finally:
+            for request_id in ids:
+                if request_id not in outputs:
+                    self.engine.abort(request_id)
+        return [outputs[request_id] for request_id in ids]
+
+    def _step_and_claim(self, ids: Sequence[str]) -> list[LiveRequest]:
+        """Run a step; give those of `ids` that ended, and keep others' ends for their owner."""
+        ended = [live for live in self.engine.step() if not live.request.live]
+        self._unclaimed += [live.output() for live in ended if live.request.request_id not in ids]
+        return [live for live in ended if live.request.request_id in ids]
+
+    def _pieces(self, request_id: str) -> Iterator[str]:
+        live = self.engine.request(request_id)
+        assert isinstance(live, SampleRequest)
+        (completion,) = live.completions.values()
+        given = 0
+        try:
+            while live.request.live:
+                self._step_and_claim([request_id])
+                text = completion.safe_text
+                if len(text) > given:
+                    yield text[given:]
+                    given = len(text)
+        finally:
+            if live.request.live:
+                self.engine.abort(request_id)
+
+    def _parse_all(self, prompts: Prompt | Sequence[Prompt]) -> list[_Parsed]:
+        if isinstance(prompts, str | Mapping) or _is_token_ids(prompts):
+            return [self._parse(cast(Prompt, prompts))]
+        return [self._parse(prompt) for prompt in cast(Sequence[Prompt], prompts)]
+
+    def _parse(self, prompt: Prompt) -> _Parsed:
+        """Give (text or None, token ids) of a prompt in any of its forms."""
+        if isinstance(prompt, Mapping):
+            if len(prompt) == 1 and "prompt" in prompt:
+                prompt = prompt["prompt"]
+            elif len(prompt) == 1 and "prompt_token_ids" in prompt:
+                prompt = prompt["prompt_token_ids"]
+            else:
+                raise RequestRefusedError(
+                    'a prompt given as a dict has one key, "prompt" or "prompt_token_ids", '
+                    f"not {', '.join(map(repr, prompt)) or 'none'}"
+                )
+        if isinstance(prompt, str):
+            return prompt, self._tokenizer.encode(prompt) if prompt else []
+        if isinstance(prompt, Sequence) and all(type(token) is int for token in prompt):
+            return None, list(cast(Sequence[int], prompt))
+        raise RequestRefusedError(
+            f"a prompt is a string or a list of token ids, not {prompt!r:.50}"
+        )
+
+    def _parse_chat(self, messages: Sequence[Message]) -> _Parsed:
+        if self._chat_template is None:
+            self._chat_template = load_chat_template(self._files, self._tokenizer)
+        text = self._chat_template.render(messages)
+        return text, self._tokenizer.encode(text, add_special_tokens=False)
+
+
+_Parsed: TypeAlias = tuple[str | None, list[int]]
+
+
+def _engine_config(options: Mapping[str, Any]) -> EngineConfig:
+    known = [field.name for field in fields(EngineConfig)]
+    for name in options:
+        if name not in known:
+            hint = f"; here it is {OUR_NAME_FOR[name]}" if name in OUR_NAME_FOR else ""
+            raise ConfigError(f"LLM has no argument {name!r}{hint}; it takes {', '.join(known)}")
+    return EngineConfig(**options)
+
+
+def _one_each(params: Any, count: int) -> list[SamplingParams]:
+    each = [params] * count if isinstance(params, SamplingParams) else list(params)
+    if len(each) != count:
+        raise RequestRefusedError(f"{len(each)} sampling params for {count} prompts")
+    return each
+
+
+def _is_token_ids(prompts: object) -> bool:
+    return isinstance(prompts, Sequence) and bool(prompts) and all(type(p) is int for p in prompts)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)  # noqa: T201 (a stand-in or a download must not go unnoticed)
