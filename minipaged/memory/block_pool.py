@@ -82,6 +82,7 @@ class BlockPool:
         Raises:
             ValueError: The block is free and holds nothing. The pool is unchanged.
         """
+        self._check_exists(block)
         if self.ref_count[block] == 0:
             if block not in self._free_cached:
                 raise ValueError(f"block {block} is free and holds nothing that could be shared")
@@ -95,7 +96,7 @@ class BlockPool:
         first: its head is more likely to be shared, so it should be evicted last.
 
         Raises:
-            ValueError: A block has fewer references than `blocks` names it. The pool is unchanged.
+            ValueError: A block has fewer references than `blocks` asks back. The pool is unchanged.
         """
         counts = self.ref_count
         if len(blocks) == 1:
@@ -113,7 +114,11 @@ class BlockPool:
 
         Gives False and changes nothing if another block is known by that hash, or this one by any:
         two identical prompts in one step leave the second with a private duplicate.
+
+        Raises:
+            ValueError: The block is free. The pool is unchanged.
         """
+        self._check_exists(block)
         if self.ref_count[block] == 0:
             raise ValueError(f"block {block} is free: only a block in use can be published")
         if content_hash in self._block_of or block in self.hash_of:
@@ -130,12 +135,15 @@ class BlockPool:
         """Give the free blocks in the order in which `allocate` would take them."""
         return [*self._free, *self._free_cached]
 
-    def _check_release(self, block: int, times: int) -> None:
+    def _check_exists(self, block: int) -> None:
         if not 0 <= block < self.num_blocks:
             raise ValueError(f"block {block} is not in a pool of {self.num_blocks}")
+
+    def _check_release(self, block: int, times: int) -> None:
+        self._check_exists(block)
         if self.ref_count[block] < times:
             raise ValueError(
-                f"block {block} has {self.ref_count[block]} references, {times} can't be released"
+                f"block {block}: {times} references to release, {self.ref_count[block]} held"
             )
 
     def _append_free(self, block: int) -> None:

@@ -45,7 +45,12 @@ def slot_mapping(block_ids: Sequence[int], start: int, stop: int, block_size: in
 
     >>> slot_mapping([7, 2], start=2, stop=6, block_size=4)
     [30, 31, 8, 9]
+
+    Raises:
+        ValueError: A position has no block; nothing wraps around to the last one.
     """
+    if not 0 <= start <= stop <= len(block_ids) * block_size:
+        raise ValueError(f"positions {start} to {stop} do not lie in {len(block_ids)} blocks")
     return [
         block_ids[position // block_size] * block_size + position % block_size
         for position in range(start, stop)

@@ -39,6 +39,7 @@ class FreeList:
 
     def append(self, block: int) -> None:
         """Add a block as the one freed last."""
+        assert block not in self, f"block {block} would be free twice"
         last = self._previous[self._end]
         self._next[last] = self._previous[self._end] = block
         self._previous[block], self._next[block] = last, self._end
@@ -46,6 +47,7 @@ class FreeList:
 
     def remove(self, block: int) -> None:
         """Take a block out, wherever it stands."""
+        assert block in self, f"block {block} is not in the list"
         before, after = self._previous[block], self._next[block]
         self._next[before], self._previous[after] = after, before
         self._next[block] = -1
@@ -53,6 +55,7 @@ class FreeList:
 
     def popleft(self) -> int:
         """Take the block out that was freed first."""
+        assert self._length, "the list is empty"
         block = self._next[self._end]
         self.remove(block)
         return block

@@ -8,6 +8,7 @@ swaps come back as pairs of block ids, for whoever holds the data.
 from __future__ import annotations
 
 import enum
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from minipaged.memory.events import (
     BlockCopied,
     BlockPublished,
     BlockShared,
+    Event,
     Forked,
     Observer,
     Prefilled,
@@ -30,7 +32,7 @@ from minipaged.memory.events import (
     Written,
     ignore,
 )
-from minipaged.memory.prefix_cache import ROOT, PrefixCache, hash_block
+from minipaged.memory.prefix_cache import ROOT, PrefixCache, prefix_hashes
 from minipaged.memory.snapshot import MemorySnapshot
 
 
@@ -87,7 +89,7 @@ class KVCacheManager:
         self._notify = notify
         self._token_text = token_text
 
-    # --- a prompt arrives -------------------------------------------------------------------------
+    # --- a prompt arrives ---------------------------------------------------------------------
 
     def can_allocate(
         self, token_ids: Sequence[int], *, at_most: int = 0, extra: int = 0
@@ -95,7 +97,12 @@ class KVCacheManager:
         """Tell whether `allocate` would succeed with `extra` blocks left over.
 
         `at_most` is the most blocks that the whole request can ever hold (see `blocks_at_most`).
+
+        Raises:
+            ValueError: There is no token.
         """
+        if not token_ids:
+            raise ValueError("a prompt needs at least one token")
         if max(at_most, blocks_for(len(token_ids), self.block_size)) > self.pool.num_blocks:
             return AllocStatus.NEVER
         hits = self._hits(token_ids)
@@ -127,7 +134,7 @@ class KVCacheManager:
         self._grow(seq, table, len(token_ids), "prompt")
         return table.num_tokens
 
-    # --- a sequence grows -------------------------------------------------------------------------
+    # --- a sequence grows ---------------------------------------------------------------------
 
     def append_slots(self, seq: int, num_new_tokens: int = 1) -> list[BlockMove]:
         """Make sure that the next `num_new_tokens` positions can be written by this sequence alone.
@@ -137,18 +144,19 @@ class KVCacheManager:
 
         Raises:
             OutOfBlocksError: Too few blocks are free.
+            ValueError: The sequence is not running, or there is no new token.
         """
         table = self._table(seq)
-        num_tokens = table.num_tokens + num_new_tokens
-        num_new_blocks = max(0, blocks_for(num_tokens, self.block_size) - len(table.block_ids))
+        num_new_blocks = self._num_new_blocks(table, num_new_tokens)
         source = self._shared_block(table)
-        if num_new_blocks == 0 and source is None:
+        needed = num_new_blocks + (source is not None)
+        if needed == 0:
             return []
-        if num_new_blocks + (source is not None) > self.pool.num_free:
-            raise OutOfBlocksError(self._too_few(seq, num_new_blocks + (source is not None)))
+        if needed > self.pool.num_free:
+            raise OutOfBlocksError(self._too_few(seq, needed))
         moves = [] if source is None else [self._copy_on_write(seq, table, source)]
         if num_new_blocks:
-            self._grow(seq, table, num_tokens, "append")
+            self._grow(seq, table, table.num_tokens + num_new_tokens, "append")
         return moves
 
     def blocks_to_append(self, growth: Mapping[int, int]) -> int:
@@ -160,8 +168,7 @@ class KVCacheManager:
         leaving: Counter[int] = Counter()
         for seq, num_new_tokens in growth.items():
             table = self._table(seq)
-            num_tokens = table.num_tokens + num_new_tokens
-            needed += max(0, blocks_for(num_tokens, self.block_size) - len(table.block_ids))
+            needed += self._num_new_blocks(table, num_new_tokens)
             source = self._shared_block(table)
             if source is not None and self.pool.ref_count[source] - leaving[source] > 1:
                 leaving[source] += 1
@@ -172,34 +179,32 @@ class KVCacheManager:
         """Note that the KV of these tokens exists now, and publish the blocks that this filled.
 
         Args:
-            chunks: (sequence, token ids) for each sequence of a step; `append_slots` or `allocate`
-            made
-                room for them.
+            chunks: (sequence, token ids) for each sequence of a step. `allocate` or `append_slots`
+                made room for them.
+
+        Raises:
+            ValueError: A sequence stands there twice, has no token or more than its slots, or would
+                write to a block that others hold as well; or a token id is no 64-bit integer.
         """
-        self._check_room(chunks)
-        single = [chunk for chunk in chunks if len(chunk[1]) == 1]
+        self._check_chunks(chunks)
+        events = self._write_events(chunks)  # before any change: a token's text may be unknown
         for seq, token_ids in chunks:
-            if len(token_ids) > 1:
-                texts = tuple(map(self._token_text, token_ids))
-                start = self._tables[seq].num_tokens
-                self._write(self._tables[seq], token_ids)
-                self._notify(Prefilled(seq, start, tuple(token_ids), texts))
-        if single:
-            for seq, token_ids in single:
-                self._write(self._tables[seq], token_ids)
-            tokens = tuple(token_ids[0] for _, token_ids in single)
-            texts = tuple(map(self._token_text, tokens))
-            self._notify(Written(tuple(seq for seq, _ in single), tokens, texts))
+            self._write(self._tables[seq], token_ids)
+        for event in events:
+            self._notify(event)
         for seq, _ in chunks:
             self._publish(self._tables[seq])
 
-    # --- sequences part and end -------------------------------------------------------------------
+    # --- sequences part and end ---------------------------------------------------------------
 
     def fork(self, parent: int, child: int) -> None:
         """Start `child` with the blocks of `parent`; who writes to a shared one gets a copy.
 
         On a block boundary nobody ever does: the next token opens a new block, and nothing is
         copied.
+
+        Raises:
+            ValueError: The parent is not running, or the child has blocks already.
         """
         table = self._table(parent)
         if child in self._tables or child in self._swapped:
@@ -211,7 +216,11 @@ class KVCacheManager:
             self._notify(BlockShared(child, index, block))
 
     def free(self, seq: int, why: str = "finished") -> None:
-        """Give every block of a sequence back, running or swapped out, tail first."""
+        """Give every block of a sequence back, running or swapped out, tail first.
+
+        Raises:
+            ValueError: The sequence has no blocks.
+        """
         tables, pool = (
             (self._swapped, self.swap_pool) if seq in self._swapped else (self._tables, self.pool)
         )
@@ -223,7 +232,7 @@ class KVCacheManager:
         if blocks:
             self._notify(Released(seq, tuple(blocks), why))
 
-    # --- moving out and back ----------------------------------------------------------------------
+    # --- moving out and back ------------------------------------------------------------------
 
     def can_swap_out(self, seqs: Iterable[int]) -> bool:
         """Tell whether the swap pool has room for the written blocks of these sequences."""
@@ -240,7 +249,9 @@ class KVCacheManager:
 
         Raises:
             OutOfBlocksError: The swap pool is too small.
+            ValueError: A sequence is not running, or named twice.
         """
+        _check_distinct(seqs)
         blocks = self._written_blocks(seqs)
         if len(blocks) > self.swap_pool.num_free:
             raise OutOfBlocksError(
@@ -274,7 +285,9 @@ class KVCacheManager:
 
         Raises:
             OutOfBlocksError: Too few blocks are free.
+            ValueError: A sequence is not swapped out, or named twice.
         """
+        _check_distinct(seqs)
         needed = self.blocks_to_swap_in(seqs)
         if needed > self.pool.num_free:
             raise OutOfBlocksError(self._too_few(seqs[0], needed))
@@ -293,7 +306,7 @@ class KVCacheManager:
             self._notify(SwappedIn(seq, moves))
         return [BlockMove(swap_block, block) for swap_block, block in block_of.items()]
 
-    # --- looking ----------------------------------------------------------------------------------
+    # --- looking ------------------------------------------------------------------------------
 
     def block_table(self, seq: int) -> list[int]:
         """Give the physical blocks of a running sequence, in logical order."""
@@ -324,7 +337,7 @@ class KVCacheManager:
             swap_tables={s: tuple(t.block_ids) for s, t in self._swapped.items() if t.block_ids},
         )
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- inside -------------------------------------------------------------------------------
 
     def _table(self, seq: int) -> BlockTable:
         try:
@@ -368,6 +381,12 @@ class KVCacheManager:
             table.block_ids.append(block)
             self._notify(BlockAllocated(seq, index, block, why))
 
+    def _num_new_blocks(self, table: BlockTable, num_new_tokens: int) -> int:
+        if num_new_tokens < 1:
+            raise ValueError(f"a sequence grows by at least 1 token, not {num_new_tokens}")
+        num_tokens = table.num_tokens + num_new_tokens
+        return max(0, blocks_for(num_tokens, self.block_size) - len(table.block_ids))
+
     def _shared_block(self, table: BlockTable) -> int | None:
         """Give the block that the next token would be written to, if others hold it as well."""
         if table.num_tokens % self.block_size == 0:
@@ -384,23 +403,46 @@ class KVCacheManager:
         self._notify(BlockCopied(seq, index, source, target, why))
         return BlockMove(source, target)
 
-    def _check_room(self, chunks: Sequence[tuple[int, Sequence[int]]]) -> None:
-        if len({seq for seq, _ in chunks}) != len(chunks):
-            raise ValueError("a sequence may stand in a step once only")
+    def _check_chunks(self, chunks: Sequence[tuple[int, Sequence[int]]]) -> None:
+        _check_distinct([seq for seq, _ in chunks])
         for seq, token_ids in chunks:
             table = self._table(seq)
             room = len(table.block_ids) * self.block_size - table.num_tokens
             if not 0 < len(token_ids) <= room or self._shared_block(table) is not None:
                 raise ValueError(f"seq {seq}: no slots of its own for {len(token_ids)} tokens")
 
+    def _write_events(self, chunks: Sequence[tuple[int, Sequence[int]]]) -> list[Event]:
+        """Give what a step writes: an event for each run of tokens, one for all single tokens."""
+        events: list[Event] = [
+            Prefilled(seq, self._tables[seq].num_tokens, *self._tokens_and_texts(token_ids))
+            for seq, token_ids in chunks
+            if len(token_ids) > 1
+        ]
+        single = [(seq, token_ids[0]) for seq, token_ids in chunks if len(token_ids) == 1]
+        if single:
+            seqs, token_ids = zip(*single, strict=True)
+            events.append(Written(seqs, *self._tokens_and_texts(token_ids)))
+        return events
+
+    def _tokens_and_texts(
+        self, token_ids: Sequence[int]
+    ) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        try:
+            tokens = tuple(array("q", token_ids))
+        except (TypeError, OverflowError) as e:
+            raise ValueError(f"a token id must be a 64-bit integer: {e}") from e
+        return tokens, tuple(map(self._token_text, tokens))
+
     def _write(self, table: BlockTable, token_ids: Sequence[int]) -> None:
         table.num_tokens += len(token_ids)
         table.tail.extend(token_ids)
-        while len(table.tail) >= self.block_size:
-            if self.enable_prefix_caching:
-                parent = table.hashes[-1] if table.hashes else ROOT
-                table.hashes.append(hash_block(parent, table.tail[: self.block_size]))
-            del table.tail[: self.block_size]
+        if len(table.tail) < self.block_size:
+            return
+        full = len(table.tail) // self.block_size * self.block_size
+        if self.enable_prefix_caching:
+            parent = table.hashes[-1] if table.hashes else ROOT
+            table.hashes.extend(prefix_hashes(table.tail[:full], self.block_size, parent))
+        del table.tail[:full]
 
     def _publish(self, table: BlockTable) -> None:
         for index in range(table.num_published, len(table.hashes)):
@@ -425,3 +467,9 @@ class KVCacheManager:
             self.pool.release(unwritten)
             table.block_ids = written
             self._notify(Released(seq, tuple(unwritten), "reserved, not written"))
+
+
+def _check_distinct(seqs: Sequence[int]) -> None:
+    if len(set(seqs)) != len(seqs):
+        twice = next(seq for seq, times in Counter(seqs).items() if times > 1)
+        raise ValueError(f"seq {twice} is named twice")

@@ -28,9 +28,8 @@ def hash_block(parent_hash: str, token_ids: Sequence[int]) -> str:
     return blake2b(bytes.fromhex(parent_hash) + content, digest_size=16).hexdigest()
 
 
-def prefix_hashes(token_ids: Sequence[int], block_size: int) -> Iterator[str]:
-    """Yield the chained hash of each full block of `token_ids`."""
-    parent = ROOT
+def prefix_hashes(token_ids: Sequence[int], block_size: int, parent: str = ROOT) -> Iterator[str]:
+    """Yield the chained hash of each full block of `token_ids`, which follow block `parent`."""
     for start in range(0, len(token_ids) - block_size + 1, block_size):
         parent = hash_block(parent, token_ids[start : start + block_size])
         yield parent
