@@ -10,6 +10,7 @@ below.
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -253,7 +254,7 @@ def from_json(row: object) -> Event | None:
     if kind.startswith("x-"):
         return None
     if kind not in EVENT_TYPES:
-        raise ValueError(f"unknown event {kind!r}")
+        raise ValueError(f"unknown event {short(kind)}")
     fields = _FIELDS[kind]
     if len(values) != len(fields):
         raise ValueError(f"event {kind!r} needs {len(fields)} fields, has {len(values)}")
@@ -265,6 +266,17 @@ def from_json(row: object) -> Event | None:
 
 
 _MAX_INT = 2**63
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 2
+
+
+def short(value: object) -> str:
+    """Show an untrusted value in a message: on one line, never long, however deep it nests.
+
+    >>> short([[[1]], "a" * 100])
+    "[[[...]], 'aaaaaaaaaaaa...aaaaaaaaaaaaa']"
+    """
+    return f"{_REPR.repr(value):.60}"
 
 
 def _checked(kind: str, name: str, wanted: str, value: object) -> object:
@@ -280,7 +292,7 @@ def _checked(kind: str, name: str, wanted: str, value: object) -> object:
                 return tuple(_checked(kind, name, "tuple[int, ...]", pair) for pair in value)
         elif all(_is_int(v) if inner == "int" else isinstance(v, str) for v in value):
             return tuple(value)
-    raise ValueError(f"event {kind!r}: field {name!r} must be {_WORDS[wanted]}, not {value!r:.60}")
+    raise ValueError(f"event {kind!r}: field {name!r} must be {_WORDS[wanted]}, not {short(value)}")
 
 
 def _is_int(value: object) -> bool:

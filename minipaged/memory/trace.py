@@ -1,59 +1,33 @@
-"""A run as a file: JSON Lines, one header and then one line a step. Version 1.
+"""A run as a file: recorded step by step, saved, loaded, or followed while it grows.
 
-    {"format": "minipaged-trace", "version": 1, "block_size": 4, "num_blocks": 64, ...}
-    {"step": 0, "prefill_tokens": 5, "decode_tokens": 0, "note": "", "events": [["alloc", ...]]}
-
-Traces from other people are untrusted: everything is checked, and an error names the line. Events
-whose name begins with `x-` are skipped. Files may be gzipped.
+`trace_format` tells what a line holds; here are the files, plain or gzipped (a gzipped one can't be
+followed). Whatever is wrong with one is a TraceError of one line that names the place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gzip
-import io
-import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from minipaged.errors import TraceError
-from minipaged.memory.events import Event, from_json, to_json
+from minipaged.memory.events import Event
+from minipaged.memory.trace_format import (
+    TraceHeader,
+    TraceStep,
+    header_line,
+    parse_header,
+    parse_step,
+    step_line,
+)
 
-FORMAT, VERSION = "minipaged-trace", 1
-MAX_BLOCKS, MAX_BLOCK_SIZE, MAX_LINE_BYTES = 2**22, 2**16, 2**26
+__all__ = ["Trace", "TraceHeader", "TraceReader", "TraceStep"]
 
-
-@dataclass(frozen=True)
-class TraceHeader:
-    """What a reader must know before the first step. `model` names a model, never a path."""
-
-    block_size: int
-    num_blocks: int
-    num_swap_blocks: int = 0
-    bytes_per_block: int = 0
-    allocator: str = "paged"
-    model: dict[str, Any] = field(default_factory=dict)
-    scheduler: dict[str, Any] = field(default_factory=dict)
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class TraceStep:
-    """One step of the engine and everything that happened since the step before.
-
-    `us` is the step's duration in microseconds, if somebody asked for it; equality ignores it.
-    """
-
-    step: int
-    prefill_tokens: int
-    decode_tokens: int
-    note: str
-    events: tuple[Event, ...]
-    us: int | None = field(default=None, compare=False)
+MAX_LINE_BYTES = 2**26
 
 
 class Trace:
@@ -66,10 +40,8 @@ class Trace:
         self.header = header
         self.steps: list[TraceStep] = []
         self._pending: list[Event] = []
-        self._sink = _open_to_write(path) if path is not None else None
-        if self._sink:
-            self._sink.write(_header_line(header))
-            self._sink.flush()
+        self._sink = None if path is None else _Sink(path)
+        self._stream(header_line(header))
 
     def observe(self, event: Event) -> None:
         """Take one event; it belongs to the step that ends next."""
@@ -82,29 +54,36 @@ class Trace:
     def end_step(
         self, prefill_tokens: int, decode_tokens: int, note: str = "", us: int | None = None
     ) -> TraceStep:
-        """Close a step with the events observed since the last one."""
-        events, self._pending = tuple(self._pending), []
-        step = TraceStep(len(self.steps), prefill_tokens, decode_tokens, note, events, us)
+        """Close a step with the events observed since the last one.
+
+        Raises:
+            TraceError: The file can't be written any more. The step is kept in memory.
+        """
+        number, events = self._next_number(), self.pending()
+        step = TraceStep(number, prefill_tokens, decode_tokens, note, events, us)
         self.steps.append(step)
-        if self._sink:
-            self._sink.write(_step_line(step))
-            self._sink.flush()
+        self._pending.clear()
+        self._stream(step_line(step))
         return step
 
     def save(self, path: str | Path) -> None:
-        """Write the whole trace; a name that ends in .gz is compressed."""
-        self._end_pending()
-        with _open_to_write(path) as file:
-            file.write(_header_line(self.header))
-            for step in self.steps:
-                file.write(_step_line(step))
+        """Write the whole trace; a name that ends in .gz is compressed.
+
+        Raises:
+            TraceError: The file can't be written.
+        """
+        with _writing(path), _open_to_write(path) as file:
+            file.write(header_line(self.header))
+            for step in self._all_steps():
+                file.write(step_line(step))
 
     def close(self) -> None:
         """Write what is left and close the file, if there is one."""
         if self._sink:
-            self._end_pending()
-            self._sink.close()
-            self._sink = None
+            for step in self._all_steps()[len(self.steps) :]:
+                self._stream(step_line(step))
+            sink, self._sink = self._sink, None
+            sink.close()
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
@@ -121,17 +100,28 @@ class Trace:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Trace):
             return NotImplemented
-        return (self.header, self.steps, self._pending) == (
-            other.header,
-            other.steps,
-            other._pending,
-        )
+        return (self.header, self._all_steps()) == (other.header, other._all_steps())
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _end_pending(self) -> None:
-        if self._pending:
-            self.end_step(0, 0, "after the last step")
+    def _all_steps(self) -> list[TraceStep]:
+        """Give the steps, and one more for events after the last: a file holds events in steps."""
+        if not self._pending:
+            return self.steps.copy()
+        rest = TraceStep(self._next_number(), 0, 0, "after the last step", self.pending())
+        return [*self.steps, rest]
+
+    def _next_number(self) -> int:
+        return self.steps[-1].step + 1 if self.steps else 0
+
+    def _stream(self, line: bytes) -> None:
+        """Write a line to the file that grows, if there is one; give it up if that fails."""
+        if self._sink:
+            try:
+                self._sink.write(line)
+            except TraceError:
+                self._sink = None
+                raise
 
 
 class TraceReader:
@@ -145,14 +135,15 @@ class TraceReader:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._line_number = 0
-        self._last_step = -1
+        self._next_step = 0
         self._rest = b""
         self._file = _open_to_read(self.path)
         try:
             line = self._next_line()
             if line is None:
                 raise TraceError(f"{self.path}: not a trace: it has no complete first line")
-            self.header = self._parse_header(line)
+            with self._placed():
+                self.header = parse_header(line)
         except BaseException:
             self._file.close()
             raise
@@ -165,13 +156,13 @@ class TraceReader:
     def poll(self) -> list[TraceStep]:
         """Give the steps that were completed since the last call; a half line is kept for later."""
         steps = []
-        while (line := self._next_line()) is not None:
-            steps.append(self._parse_step(line))
+        while (step := self._read_step()) is not None:
+            steps.append(step)
         return steps
 
     def __iter__(self) -> Iterator[TraceStep]:
-        while (line := self._next_line()) is not None:
-            yield self._parse_step(line)
+        while (step := self._read_step()) is not None:
+            yield step
         if self._rest:
             raise TraceError(
                 f"{self.path}: line {self._line_number + 1} is cut off; "
@@ -190,130 +181,86 @@ class TraceReader:
     ) -> None:
         self.close()
 
+    def _read_step(self) -> TraceStep | None:
+        line = self._next_line()
+        if line is None:
+            return None
+        with self._placed():
+            step = parse_step(line, first=self._next_step)
+        self._next_step = step.step + 1
+        return step
+
     def _next_line(self) -> bytes | None:
         """Give the next complete line; keep an incomplete one in `_rest`."""
         try:
             self._rest += self._file.readline(MAX_LINE_BYTES)
         except (OSError, EOFError, zlib.error) as e:
-            raise TraceError(
-                f"{self.path}: can't be read after line {self._line_number}: {e}"
-            ) from e
+            place = f"{self.path}: can't be read after line {self._line_number}"
+            raise TraceError(f"{place}: {e}") from e
         if not self._rest.endswith(b"\n"):
             if len(self._rest) >= MAX_LINE_BYTES:
-                raise self._error(f"longer than {MAX_LINE_BYTES} bytes", ahead=1)
+                place = f"{self.path}: line {self._line_number + 1}"
+                raise TraceError(f"{place} is longer than {MAX_LINE_BYTES} bytes")
             return None
         line, self._rest = self._rest, b""
         self._line_number += 1
         return line
 
-    def _parse_header(self, line: bytes) -> TraceHeader:
-        row = self._parse_object(line)
-        if row.get("format") != FORMAT:
-            raise TraceError(
-                f"{self.path}: not a trace: the first line must have format {FORMAT!r}"
-            )
-        if row.get("version") != VERSION:
-            raise TraceError(
-                f"{self.path}: trace version {row.get('version')!r:.20}, only {VERSION} can be read"
-            )
-        return TraceHeader(
-            block_size=self._int(row, "block_size", 1, MAX_BLOCK_SIZE),
-            num_blocks=self._int(row, "num_blocks", 1, MAX_BLOCKS),
-            num_swap_blocks=self._int(row, "num_swap_blocks", 0, MAX_BLOCKS, default=0),
-            bytes_per_block=self._int(row, "bytes_per_block", 0, 2**62, default=0),
-            allocator=self._typed(row, "allocator", str, "paged"),
-            model=self._typed(row, "model", dict, {}),
-            scheduler=self._typed(row, "scheduler", dict, {}),
-            title=self._typed(row, "title", str, ""),
-        )
-
-    def _parse_step(self, line: bytes) -> TraceStep:
-        row = self._parse_object(line)
-        step = self._int(row, "step", self._last_step + 1, 2**62)
-        self._last_step = step
-        return TraceStep(
-            step=step,
-            prefill_tokens=self._int(row, "prefill_tokens", 0, 2**62, default=0),
-            decode_tokens=self._int(row, "decode_tokens", 0, 2**62, default=0),
-            note=self._typed(row, "note", str, ""),
-            events=tuple(self._parse_events(self._typed(row, "events", list, []))),
-            us=self._int(row, "us", 0, 2**62) if "us" in row else None,
-        )
-
-    def _parse_events(self, rows: list[Any]) -> Iterator[Event]:
-        for index, row in enumerate(rows):
-            try:
-                event = from_json(row)
-            except ValueError as e:
-                raise self._error(f"event {index}: {e}") from e
-            if event is not None:
-                yield event
-
-    def _parse_object(self, line: bytes) -> dict[str, Any]:
+    @contextlib.contextmanager
+    def _placed(self) -> Iterator[None]:
+        """Add the file and the line to what is wrong with a line."""
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as e:
-            raise self._error(f"not JSON ({e!s:.80})") from e
-        if not isinstance(row, dict):
-            raise self._error("not a JSON object")
-        return row
-
-    def _int(
-        self, row: dict[str, Any], key: str, least: int, most: int, default: int | None = None
-    ) -> int:
-        value = row.get(key, default)
-        if type(value) is not int or not least <= value <= most:
-            found = "is missing" if value is None else f"is {value!r:.40}"
-            raise self._error(f"{key!r} {found}; it must be an integer from {least} to {most}")
-        return value
-
-    def _typed(self, row: dict[str, Any], key: str, wanted: type, default: Any) -> Any:
-        value = row.get(key, default)
-        if not isinstance(value, wanted):
-            raise self._error(f"{key!r} must be a {wanted.__name__}, not {value!r:.40}")
-        return value
-
-    def _error(self, what: str, ahead: int = 0) -> TraceError:
-        return TraceError(f"{self.path}: line {self._line_number + ahead}: {what}")
+            yield
+        except ValueError as e:
+            raise TraceError(f"{self.path}: line {self._line_number}: {e}") from e
 
 
-def _header_line(header: TraceHeader) -> bytes:
-    return _line({"format": FORMAT, "version": VERSION, **asdict(header)})
+class _Sink:
+    """A file that grows line by line, each at once on its way to whoever follows."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+        with _writing(path):
+            self._file = _open_to_write(path)
+
+    def write(self, line: bytes) -> None:
+        """Write one line; the file is closed if that fails."""
+        try:
+            with _writing(self._path):
+                self._file.write(line)
+                self._file.flush()
+        except TraceError:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            raise
+
+    def close(self) -> None:
+        with _writing(self._path):
+            self._file.close()
 
 
-def _step_line(step: TraceStep) -> bytes:
-    row: dict[str, Any] = {
-        "step": step.step,
-        "prefill_tokens": step.prefill_tokens,
-        "decode_tokens": step.decode_tokens,
-        "note": step.note,
-        "events": [to_json(event) for event in step.events],
-    }
-    if step.us is not None:
-        row["us"] = step.us
-    return _line(row)
-
-
-def _line(row: dict[str, Any]) -> bytes:
-    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
+@contextlib.contextmanager
+def _writing(path: str | Path) -> Iterator[None]:
+    """Turn whatever goes wrong with a file into one line."""
+    try:
+        yield
+    except (OSError, ValueError) as e:
+        raise TraceError(f"{path}: can't be written: {getattr(e, 'strerror', None) or e}") from e
 
 
 def _open_to_write(path: str | Path) -> BinaryIO:
-    try:
-        if str(path).endswith(".gz"):
-            return cast(BinaryIO, gzip.GzipFile(path, "wb", mtime=0))
-        return open(path, "wb")
-    except OSError as e:
-        raise TraceError(f"{path}: can't be written: {e.strerror or e}") from e
+    if str(path).endswith(".gz"):
+        return cast(BinaryIO, gzip.GzipFile(path, "wb", mtime=0))
+    return open(path, "wb")
 
 
 def _open_to_read(path: Path) -> BinaryIO:
     """Open a plain or gzipped file; its first two bytes tell which."""
     try:
         file = open(path, "rb")  # noqa: SIM115 (the reader closes it)
-    except OSError as e:
-        raise TraceError(f"{path}: can't be read: {e.strerror or e}") from e
-    with contextlib.suppress(OSError):
-        if file.peek(2)[:2] == b"\x1f\x8b":
-            return cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file)))
-    return file
+        if file.peek(2)[:2] != b"\x1f\x8b":
+            return file
+        file.close()
+        return cast(BinaryIO, gzip.GzipFile(path, "rb"))
+    except (OSError, ValueError) as e:
+        raise TraceError(f"{path}: can't be read: {getattr(e, 'strerror', None) or e}") from e
