@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from minipaged.memory.block_table import blocks_for
 from minipaged.memory.kv_cache_manager import KVCacheManager
 from minipaged.memory.replay import IntegrityError, Replay
 from minipaged.memory.snapshot import MemorySnapshot
@@ -22,9 +21,9 @@ def check_snapshot(snapshot: MemorySnapshot) -> None:
     """Check a state of memory.
 
     1. A block's reference count is the number of table entries that name it, here and in the swap
-    pool. 2. No sequence holds blocks in both pools. 3. Every token has a slot; only the last
-    written block may be filled in part. 4. A hash belongs to one block; a block in use that has one
-    is full for everybody who holds it.
+    pool. 2. No sequence holds blocks in both pools. 3. Every token has a slot. 4. A shared block
+    stands at the same place in each table and holds the same number of tokens, at least one.
+    5. A hash belongs to one block; a block in use that has one is full for everybody who holds it.
 
     Raises:
         IntegrityError: The first rule that is broken, with the block or sequence.
@@ -37,6 +36,8 @@ def check_snapshot(snapshot: MemorySnapshot) -> None:
         room = len(table) * snapshot.block_size
         if not 0 <= snapshot.num_tokens[seq] <= room:
             raise IntegrityError(f"seq {seq} has {snapshot.num_tokens[seq]} tokens, {room} slots")
+    _check_sharing("block", snapshot.tables, snapshot)
+    _check_sharing("swap block", snapshot.swap_tables, snapshot)
     _check_hashes(snapshot)
 
 
@@ -61,7 +62,9 @@ def check_manager(manager: KVCacheManager) -> None:
 
 
 def check_trace(path: str | Path) -> tuple[int, int]:
-    """Replay a trace file from its first event to its last and check every state.
+    """Replay a trace file from its first event to its last and check the state after every step.
+
+    A sequence that finished must have given all its blocks back by the end of the step.
 
     Returns:
         How many steps and events it has.
@@ -80,14 +83,21 @@ def check_trace(path: str | Path) -> tuple[int, int]:
                 try:
                     state.apply(event)
                 except IntegrityError as e:
-                    raise IntegrityError(f"{place}, event {index}: {e}") from e
+                    raise IntegrityError(f"{place}, event {index} ({event.kind}): {e}") from e
             try:
                 check_snapshot(state.snapshot())
+                _check_finished(state)
             except IntegrityError as e:
                 raise IntegrityError(f"{place}: {e}") from e
             num_steps += 1
             num_events += len(step.events)
     return num_steps, num_events
+
+
+def _check_finished(state: Replay) -> None:
+    for seq in state.tables | state.swap_tables:
+        if state.sequences[seq].status == "finished":
+            raise IntegrityError(f"seq {seq} has finished, but still holds blocks")
 
 
 def _check_ref_counts(
@@ -106,6 +116,25 @@ def _check_ref_counts(
         raise IntegrityError(f"{name} {lost}: ref_count {counts[lost]}, but in no table")
 
 
+def _check_sharing(
+    name: str, tables: Mapping[int, Sequence[int]], snapshot: MemorySnapshot
+) -> None:
+    holder_of: dict[int, tuple[int, int, int]] = {}
+    for seq, table in tables.items():
+        for index, block in enumerate(table):
+            rest = snapshot.num_tokens[seq] - index * snapshot.block_size
+            filled = min(max(rest, 0), snapshot.block_size)
+            if block not in holder_of:
+                holder_of[block] = (seq, index, filled)
+                continue
+            other, other_index, other_filled = holder_of[block]
+            if (index, filled) != (other_index, other_filled) or filled == 0:
+                raise IntegrityError(
+                    f"{name} {block} is shared: entry {other_index} of seq {other} "
+                    f"({other_filled} tokens), entry {index} of seq {seq} ({filled} tokens)"
+                )
+
+
 def _check_hashes(snapshot: MemorySnapshot) -> None:
     if len(set(snapshot.hashes.values())) != len(snapshot.hashes):
         raise IntegrityError("two blocks have the same hash")
@@ -116,5 +145,3 @@ def _check_hashes(snapshot: MemorySnapshot) -> None:
                 raise IntegrityError(
                     f"block {table[index]} is published, but not full for seq {seq}"
                 )
-        if blocks_for(snapshot.num_tokens[seq], snapshot.block_size) > len(table):
-            raise IntegrityError(f"seq {seq} has more tokens than slots")

@@ -7,9 +7,8 @@ breaks. So a trace that replays is a proof, and a view needs nothing but the eve
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from minipaged.errors import TraceError
@@ -32,8 +31,7 @@ class Token(NamedTuple):
 class SequenceState:
     """What a trace tells about one sequence beside its blocks.
 
-    `status` is waiting, running, preempted, swapped or finished. `prompt` holds the prompt's tokens
-    that were seen, `output` the sampled ones.
+    `status` is waiting, running, preempted, swapped or finished. `output` holds the sampled tokens.
     """
 
     name: str
@@ -66,13 +64,27 @@ class Replay:
 
     def copy(self) -> Replay:
         """Give an independent copy: a place to come back to."""
-        return copy.deepcopy(self)
+        twin = Replay(0, self.block_size)
+        twin.ref_counts = self.ref_counts.copy()
+        twin.contents = [content.copy() for content in self.contents]
+        twin.hashes = self.hashes.copy()
+        twin.tables = {seq: table.copy() for seq, table in self.tables.items()}
+        twin.num_tokens = self.num_tokens.copy()
+        twin.swap_ref_counts = self.swap_ref_counts.copy()
+        twin.swap_contents = [content.copy() for content in self.swap_contents]
+        twin.swap_tables = {seq: table.copy() for seq, table in self.swap_tables.items()}
+        twin.sequences = {
+            seq: replace(state, output=state.output.copy()) for seq, state in self.sequences.items()
+        }
+        twin._findable = self._findable.copy()
+        return twin
 
     def apply(self, event: ev.Event) -> None:
         """Move on by one event.
 
         Raises:
-            IntegrityError: The event contradicts the state; the message names the broken rule.
+            IntegrityError: The event contradicts the state; the message names the broken rule. Of
+                the state nothing may be expected then.
         """
         _HANDLERS[event.kind](self, event)
 
@@ -89,7 +101,7 @@ class Replay:
             swap_tables={seq: tuple(table) for seq, table in self.swap_tables.items()},
         )
 
-    # --- requests ---------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def _request(self, event: ev.Requested) -> None:
         _require(event.seq not in self.sequences, f"seq {event.seq} was requested twice")
@@ -102,8 +114,10 @@ class Replay:
             self.sequences[event.child] = SequenceState(
                 parent.name, parent.num_prompt_tokens, event.parent, output=list(parent.output)
             )
-        self.sequences[event.child].status = "running"
-        _require(event.child not in self.tables, f"seq {event.child} has blocks before its fork")
+        child = self.sequences[event.child]
+        child.parent, child.status = event.parent, "running"
+        has_blocks = event.child in self.tables or event.child in self.swap_tables
+        _require(not has_blocks, f"fork: seq {event.child} has blocks already")
         self.num_tokens[event.child] = self.num_tokens.get(event.parent, 0)
 
     def _sample(self, event: ev.Sampled) -> None:
@@ -111,19 +125,23 @@ class Replay:
             self._sequence(seq).output.append(Token(token, text))
 
     def _preempt(self, event: ev.Preempted) -> None:
-        _require(event.how in ("recompute", "swap"), f"preempt: unknown way {event.how!r}")
+        _require(event.how in ("recompute", "swap"), f"preempt: unknown way {event.how!r:.40}")
         self._sequence(event.seq).status = "swapped" if event.how == "swap" else "preempted"
 
     def _finish(self, event: ev.Finished) -> None:
         sequence = self._sequence(event.seq)
         sequence.status, sequence.finish_reason = "finished", event.why
 
-    # --- blocks -----------------------------------------------------------------------------------
+    # --- blocks -------------------------------------------------------------------------------
 
     def _hit(self, event: ev.PrefixHit) -> None:
         table = self._table_for(event.seq)
         _require(
             event.first == len(table), f"hit: entry {event.first} of seq {event.seq} is not next"
+        )
+        _require(
+            self.num_tokens[event.seq] == event.first * self.block_size,
+            f"hit: the blocks of seq {event.seq} before entry {event.first} are not full",
         )
         for block in event.blocks:
             self._block(block)
@@ -146,7 +164,12 @@ class Replay:
         _require(
             event.index == len(table), f"share: entry {event.index} of seq {event.seq} is not next"
         )
-        _require(self._block(event.block) > 0, f"share: block {event.block} is free")
+        parent = self.sequences[event.seq].parent
+        shared = self.tables.get(parent, []) if parent is not None else []
+        _require(
+            event.index < len(shared) and shared[event.index] == event.block,
+            f"share: block {event.block} is not entry {event.index} of seq {event.seq}'s parent",
+        )
         self.ref_counts[event.block] += 1
         table.append(event.block)
 
@@ -163,7 +186,8 @@ class Replay:
         table[event.index] = event.target
 
     def _prefill(self, event: ev.Prefilled) -> None:
-        written = self.num_tokens.get(event.seq, 0)
+        self._existing_table(event.seq)
+        written = self.num_tokens[event.seq]
         _require(
             event.start == written,
             f"prefill: seq {event.seq} has {written} tokens, not {event.start}",
@@ -184,7 +208,7 @@ class Replay:
         )
         _require(block not in self.hashes, f"publish: block {block} has a hash already")
         _require(
-            event.hash not in self._findable, f"publish: hash {event.hash:.32} is known already"
+            event.hash not in self._findable, f"publish: hash {event.hash!r:.40} is known already"
         )
         self.hashes[block] = event.hash
         self._findable.add(event.hash)
@@ -214,7 +238,7 @@ class Replay:
             tables.pop(event.seq, None)
             self.num_tokens.pop(event.seq, None)
 
-    # --- swap -------------------------------------------------------------------------------------
+    # --- swap ---------------------------------------------------------------------------------
 
     def _swap_out(self, event: ev.SwappedOut) -> None:
         table = self.tables.get(event.seq, [])
@@ -223,8 +247,12 @@ class Replay:
             sources == table, f"swap_out: {_some(sources)} are not the blocks of seq {event.seq}"
         )
         for source, target in event.moves:
-            self._swap_block(target)
-            self._move(source, target, self.contents, self.swap_contents)
+            if self._swap_block(target) == 0:
+                self.swap_contents[target] = self.contents[source].copy()
+            _require(
+                self.swap_contents[target] == self.contents[source],
+                f"swap_out: swap block {target} holds something else than block {source}",
+            )
             self.ref_counts[source] -= 1
             self.swap_ref_counts[target] += 1
         self.tables.pop(event.seq, None)
@@ -239,8 +267,13 @@ class Replay:
             sources == table, f"swap_in: {_some(sources)} are not the blocks of seq {event.seq}"
         )
         for source, target in event.moves:
-            self._block(target)
-            self._move(source, target, self.swap_contents, self.contents)
+            if self._block(target) == 0:
+                self._check_takeable(target)
+                self.contents[target] = self.swap_contents[source].copy()
+            _require(
+                self.contents[target] == self.swap_contents[source],
+                f"swap_in: block {target} holds something else than swap block {source}",
+            )
             self.swap_ref_counts[source] -= 1
             self.ref_counts[target] += 1
         self.swap_tables.pop(event.seq, None)
@@ -248,7 +281,7 @@ class Replay:
             self.tables[event.seq] = targets
         self._sequence(event.seq).status = "running"
 
-    # --- small steps ------------------------------------------------------------------------------
+    # --- small steps --------------------------------------------------------------------------
 
     def _sequence(self, seq: int) -> SequenceState:
         _require(seq in self.sequences, f"seq {seq} was never requested")
@@ -262,13 +295,18 @@ class Replay:
         )
         return self.ref_counts[block]
 
-    def _swap_block(self, block: int) -> None:
+    def _swap_block(self, block: int) -> int:
+        """Give the reference count of a swap block that must exist."""
         size = len(self.swap_ref_counts)
         _require(0 <= block < size, f"swap block {block} is not in a swap pool of {size}")
+        return self.swap_ref_counts[block]
 
-    def _take(self, block: int) -> None:
+    def _check_takeable(self, block: int) -> None:
         _require(self._block(block) == 0, f"block {block} is handed out while in use")
         _require(block not in self.hashes, f"block {block} is handed out with its old hash")
+
+    def _take(self, block: int) -> None:
+        self._check_takeable(block)
         self.ref_counts[block] = 1
         self.contents[block] = []
 
@@ -296,14 +334,6 @@ class Replay:
         _require(len(content) == offset, f"write: block {block} holds {len(content)}, not {offset}")
         content.append(token)
         self.num_tokens[seq] = position + 1
-
-    def _move(
-        self, source: int, target: int, here: Sequence[list[Token]], there: list[list[Token]]
-    ) -> None:
-        counts = self.swap_ref_counts if there is self.swap_contents else self.ref_counts
-        if counts[target] == 0:
-            there[target] = list(here[source])
-        _require(there[target] == here[source], f"swap: block {target} has other content")
 
 
 def _require(holds: bool, rule: str) -> None:
