@@ -180,6 +180,14 @@ class LLM:
         text, token_ids = self._parse(prompt)
         return self.engine.add_request(token_ids, params or SamplingParams(), text)
 
+    def add_requests(self, prompts: Prompt | Sequence[Prompt], params: Params) -> list[str]:
+        """Queue several prompts with the same params and give their ids.
+
+        Raises:
+            RequestRefusedError: One of them can never run here. None is queued.
+        """
+        return self._add_all([(*prompt, params) for prompt in self._parse_all(prompts)])
+
     def step(self) -> list[Output]:
         """Run one step and give the requests that came further, as they are now."""
         unclaimed, self._unclaimed = self._unclaimed, []
@@ -196,6 +204,11 @@ class LLM:
     def has_unfinished_requests(self) -> bool:
         """Whether `step` has anything to do."""
         return self.engine.has_unfinished_requests or bool(self._unclaimed)
+
+    @property
+    def model_name(self) -> str:
+        """The model that runs: the stand-in's name, if there is one."""
+        return self._files.name
 
     def memory(self) -> MemorySnapshot:
         """Give who owns which block at this moment."""
@@ -220,12 +233,7 @@ class LLM:
     def _run_all(
         self, prompts: Sequence[_Parsed], params: Sequence[Params], use_tqdm: bool
     ) -> list[Output]:
-        for (_, token_ids), p in zip(prompts, params, strict=True):
-            self.engine.check_request(token_ids, p)
-        ids = [
-            self.engine.add_request(token_ids, p, text)
-            for (text, token_ids), p in zip(prompts, params, strict=True)
-        ]
+        ids = self._add_all([(*p, how) for p, how in zip(prompts, params, strict=True)])
         outputs: dict[str, Output] = {}
         try:
             with tqdm(total=len(ids), desc="prompts", disable=not use_tqdm) as bar:
@@ -238,6 +246,12 @@ class LLM:
                 if request_id not in outputs:
                     self.engine.abort(request_id)
         return [outputs[request_id] for request_id in ids]
+
+    def _add_all(self, requests: Sequence[tuple[str | None, list[int], Params]]) -> list[str]:
+        """Check every request before the first is queued."""
+        for _, token_ids, params in requests:
+            self.engine.check_request(token_ids, params)
+        return [self.engine.add_request(ids, params, text) for text, ids, params in requests]
 
     def _step_and_claim(self, ids: Sequence[str]) -> list[LiveRequest]:
         """Run a step; give those of `ids` that ended, and keep others' ends for their owner."""

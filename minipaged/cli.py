@@ -1,0 +1,178 @@
+"""The `minipaged` command: reads arguments, calls a file of `commands/`, catches errors.
+
+Standard output carries results, standard error everything else. Exit status: 0 done, 1 failed, 2
+wrong usage, 130 interrupted. Torch is imported by the commands that need it, when they need it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from minipaged import __version__
+from minipaged.engine.config import EngineConfig
+from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
+from minipaged.errors import MinipagedError
+from minipaged.models.catalog import DEFAULT_MODEL
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+models_app = typer.Typer(help="Show what models there are and where, or fetch one.")
+app.add_typer(models_app, name="models")
+
+Prompts = Annotated[list[str], typer.Argument(help="One text or several.", show_default=False)]
+OptionalPrompts = Annotated[
+    Optional[list[str]], typer.Argument(metavar="[PROMPT]...", show_default=False)
+]
+Model = Annotated[str, typer.Option(help="Catalog name, Hugging Face id, folder or .gguf file.")]
+Samples = Annotated[int, typer.Option("-n", help="Samples of each prompt; they share its blocks.")]
+MaxTokens = Annotated[int, typer.Option(help="The most tokens to generate.")]
+Temperature = Annotated[float, typer.Option(help="0 takes the likeliest token.")]
+TopP = Annotated[float, typer.Option(help="Draw from the likeliest tokens up to this share.")]
+Seed = Annotated[int, typer.Option(help="The same seed draws the same tokens.")]
+Beam = Annotated[Optional[int], typer.Option(help="Search with so many beams, don't sample.")]
+BlockSize = Annotated[int, typer.Option(help="Tokens in a block.")]
+NumBlocks = Annotated[Optional[int], typer.Option(help="Blocks in the pool.")]
+TraceFile = Annotated[Optional[Path], typer.Option("--trace", help="Write every event there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
+
+
+@app.callback(invoke_without_command=True)
+def _app(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """See PagedAttention work: a paged KV cache under a real language model."""
+    if version:
+        print(__version__)
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command()
+def generate(
+    prompts: Prompts,
+    model: Model = DEFAULT_MODEL,
+    n: Samples = 1,
+    max_tokens: MaxTokens = 64,
+    temperature: Temperature = 0.8,
+    top_p: TopP = 1.0,
+    seed: Seed = 0,
+    beam: Beam = None,
+    block_size: BlockSize = 16,
+    num_blocks: NumBlocks = None,
+    trace: TraceFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a text: stream it, or print one JSON document."""
+    params = _params(n, max_tokens, temperature, top_p, seed, beam)
+    config: dict[str, Any] = {"block_size": block_size, "num_blocks": num_blocks, "seed": seed}
+    EngineConfig(**config)  # what is wrong is told before torch loads
+    from minipaged.commands.generate import generate
+    from minipaged.llm import LLM
+
+    with LLM(model, trace=trace or False, **config) as llm:
+        generate(llm, prompts, params, as_json)
+
+
+@app.command()
+def watch(
+    prompts: OptionalPrompts = None,
+    model: Model = DEFAULT_MODEL,
+    n: Samples = 1,
+    max_tokens: MaxTokens = 32,
+    temperature: Temperature = 0.8,
+    top_p: TopP = 1.0,
+    seed: Seed = 0,
+    beam: Beam = None,
+    block_size: BlockSize = 4,
+    num_blocks: NumBlocks = None,
+    trace: TraceFile = None,
+    speed: Annotated[float, typer.Option(help="Steps a second.")] = 4.0,
+    replay: Annotated[Optional[Path], typer.Option(help="Play a trace file.")] = None,
+    follow: Annotated[Optional[Path], typer.Option(help="Play a trace that still grows.")] = None,
+) -> None:
+    """Watch the KV cache while a model writes. Without a prompt: a scene that shows all."""
+    from minipaged.commands.watch import watch_file, watch_live
+
+    if replay or follow:
+        watch_file(replay, follow, speed)
+        return
+    params = _params(n, max_tokens, temperature, top_p, seed, beam)
+    config = EngineConfig(block_size=block_size, num_blocks=num_blocks, seed=seed)
+    watch_live(model, prompts or [], params, config, trace, speed)
+
+
+@models_app.callback(invoke_without_command=True)
+def models(context: typer.Context) -> None:
+    """Show what models there are and where, or fetch one."""
+    if context.invoked_subcommand is None:
+        from minipaged.commands.models import show_models
+
+        show_models()
+
+
+@models_app.command("fetch")
+def fetch(name: str) -> None:
+    """Fetch a model, so that it is there without a network."""
+    from minipaged.commands.models import fetch_model
+
+    fetch_model(name)
+
+
+@app.command()
+def check(file: Path) -> None:
+    """Replay a trace file and report the first broken invariant."""
+    from minipaged.memory.integrity import check_trace
+
+    num_steps, num_events = check_trace(file)
+    print(f"{file}: {num_steps} steps, {num_events} events, every invariant holds")
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        status = app(standalone_mode=False) or 0
+    except typer.Exit as e:
+        status = e.exit_code
+    except MinipagedError as e:
+        print(f"minipaged: {' '.join(str(e).split())}", file=sys.stderr)
+        status = 1
+    except (KeyboardInterrupt, typer.Abort):
+        print("minipaged: interrupted", file=sys.stderr)
+        status = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    except Exception as e:
+        status = _usage_error(e)
+    raise SystemExit(status)
+
+
+def _params(
+    n: int, max_tokens: int, temperature: float, top_p: float, seed: int, beam: int | None
+) -> SamplingParams | BeamSearchParams:
+    if beam is not None:
+        return BeamSearchParams(beam_width=beam, max_tokens=max_tokens)
+    return SamplingParams(
+        n=n, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed
+    )
+
+
+def _usage_error(error: Exception) -> int:
+    """Print what is wrong with the arguments; anything else is a bug of ours and goes on."""
+    message = getattr(error, "format_message", None)
+    if message is None:
+        raise error
+    print(f"minipaged: {message()} (see minipaged --help)", file=sys.stderr)
+    return int(getattr(error, "exit_code", 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the `minipaged` command does, one file for each of its words."""
