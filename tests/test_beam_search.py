@@ -117,18 +117,6 @@ def test_equals_transformers_at_any_length(max_tokens):
     assert max_tokens == 40 or "length" in reasons
 
 
-def test_equals_transformers_with_ignore_eos_and_one_eos_that_dominates():
-    model = random_model(1)
-    with torch.no_grad():
-        model.lm_head.weight[7] *= 3  # now likely at nearly every step, or at none
-    params = BeamSearchParams(beam_width=4, max_tokens=10)
-    assert_equal_to_transformers(model, params, (7,))
-    ignoring = BeamSearchParams(beam_width=4, max_tokens=10, ignore_eos=True)
-    found = search_with(model, ignoring, (7,))
-    assert found == search_with(model, params, ())
-    assert {sequence.finish_reason for sequence in found} == {"length"}
-
-
 # ---- The rules, with hand-made probabilities
 
 
@@ -159,6 +147,14 @@ def test_scores_are_normalised_by_the_generated_length_with_eos():
     assert (sequence.token_ids, sequence.finish_reason) == ((1, 0), "stop")
     assert sequence.cumulative_logprob == pytest.approx(math.log(0.6 * 0.9))
     assert sequence.score == pytest.approx(math.log(0.6 * 0.9) / 2**2)
+
+
+def test_ignored_eos_is_a_token_like_others():
+    search = new_search(ignore_eos=True, max_tokens=2)
+    assert search.advance(logprobs([0.8, 0.1, 0.1])) == [(0, 0), (0, 1)]
+    search.advance(logprobs([0.8, 0.1, 0.1], [0.4, 0.3, 0.3]))
+    found = [(sequence.token_ids, sequence.finish_reason) for sequence in search.finish()]
+    assert found == [((0, 0), "length"), ((0, 1), "length")]
 
 
 def test_equal_candidates_are_taken_in_order_of_parent_and_token():

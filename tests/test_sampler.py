@@ -70,7 +70,13 @@ def test_hash64_is_splitmix64():
         0x06C45D188009454F,
     ]
     assert hash64(2**64 + 5, 9) == hash64(5, 9)
-    assert hash64(1, 0) != hash64(0, 1)
+
+
+def test_no_seed_continues_where_another_began():
+    """Unscrambled, a seed one step further would give the same numbers one position earlier."""
+    step = 0x9E3779B97F4A7C15
+    assert hash64(step, 0) != hash64(0, 1)
+    assert len({hash64(seed, position) for seed in range(100) for position in range(100)}) == 10_000
 
 
 def chi_square(counts: np.ndarray) -> float:
@@ -251,6 +257,13 @@ def test_extreme_temperatures(temperature):
     else:
         assert len(drawn) > 30
         assert 7 not in drawn
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-6, 1.0])
+def test_extreme_logits(temperature):
+    logits = random_logits(20, 50, std=1e37)
+    tokens = sample(logits, [row(temperature=temperature, top_p=0.9)] * 20)
+    assert [token.token_id for token in tokens] == logits.argmax(-1).tolist()
 
 
 def test_top_k_of_one_and_tiny_top_p_are_greedy():
