@@ -11,7 +11,7 @@ import codecs
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _SPACE_MARK = "▁"  # how SentencePiece writes a space
 _BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_WORD_PREFIX: Final = re.compile(
+    r'"continuing_subword_prefix"\s*:\s*"[^"]'
+)  # may crash the library
 _ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _INVISIBLE = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")  # Unicode's categories
 
@@ -54,9 +57,13 @@ def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
     from tokenizers import Tokenizer
 
     try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises bare Exceptions
-        raise ModelError(f"{path}: can't be read as a tokenizer: {error}") from None
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path}: can't be read: {error}") from None
+    if _WORD_PREFIX.search(content):
+        raise ModelError(f"{path}: a tokenizer with a continuing_subword_prefix is not supported")
+    tokenizer: tokenizers.Tokenizer = _guarded(str(path), lambda: Tokenizer.from_str(content))
+    return tokenizer
 
 
 class Tokenizer:
@@ -65,6 +72,7 @@ class Tokenizer:
     def __init__(
         self, tokenizer: tokenizers.Tokenizer, where: str, files: ModelFiles | None = None
     ) -> None:
+        self._where = where
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
@@ -75,6 +83,7 @@ class Tokenizer:
         self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
         self.eos_token_ids = files.config.eos_token_ids if files else ()
         self._files = files
+        self.encode("a")  # some damage shows only here
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Give the token ids of a text, with BOS before it if the model's tokenizer puts it there.
@@ -85,11 +94,13 @@ class Tokenizer:
             RequestRefusedError: The text holds what is no Unicode character.
         """
         try:
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-        except (TypeError, UnicodeEncodeError):  # a lone surrogate, from a terminal's odd bytes
-            raise RequestRefusedError(
-                "the prompt is not text: it can't be written as UTF-8"
-            ) from None
+            text.encode("utf-8")
+        except UnicodeEncodeError:  # a lone surrogate, from a terminal's odd bytes
+            raise RequestRefusedError("the prompt is not text: UTF-8 can't write it") from None
+        encode = self._tokenizer.encode
+        ids: list[int] = _guarded(
+            self._where, lambda: encode(text, add_special_tokens=add_special_tokens).ids
+        )
         return ids
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
@@ -209,6 +220,16 @@ def _visible_character(character: str) -> str:
     if unicodedata.category(character) in _INVISIBLE:
         return f"⟨{code:02X}⟩" if code < 0x80 else f"⟨U+{code:04X}⟩"
     return character
+
+
+def _guarded(where: str, call: Callable[[], Any]) -> Any:
+    """Call the library. What a damaged file makes of it, panics included, becomes our error."""
+    try:
+        return call()
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise ModelError(f"{where}: damaged or not a tokenizer: {error}") from None
+        raise
 
 
 class _Spelling:
