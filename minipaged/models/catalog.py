@@ -200,7 +200,7 @@ def _entry(name: str) -> CatalogEntry | None:
 def _resolve_path(name: str) -> ModelFiles | None:
     """Open a folder or a file; None: the name does not look like one."""
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return open_folder(path, path.resolve().name)
     refuse_pickle(path)
     if path.suffix == ".gguf":
