@@ -100,7 +100,7 @@ def attend_one(
 
 
 def visible_slots(positions: Tensor, start: int, block_size: int, window: int | None) -> Tensor:
-    """Tell what each query sees of the block that starts at `start`: [num_queries, block_size] bool.
+    """Tell what each query sees of the block starting at `start`: [num_queries, block_size] bool.
 
     >>> visible_slots(torch.tensor([4, 5]), start=4, block_size=4, window=None).int().tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0]]

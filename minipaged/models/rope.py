@@ -66,7 +66,7 @@ def _llama3(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
 
 
 def _yarn(frequencies: Tensor, scaling: RopeScaling, config: ModelConfig) -> Tensor:
-    """Blend like llama3, but linearly in the pair's index and not in its turns (Peng et al., 2023)."""
+    """Blend like llama3, but linearly in a pair's index, not in its turns (Peng et al., 2023)."""
     first = _yarn_index(scaling.beta_fast, scaling, config)
     last = _yarn_index(scaling.beta_slow, scaling, config)
     if scaling.truncate:

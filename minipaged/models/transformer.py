@@ -28,6 +28,8 @@ from minipaged.models.config import ModelConfig
 from minipaged.models.linear import Linear, choose_linear
 from minipaged.models.rope import RotaryEmbedding, apply_rope
 
+SLICE_TOKENS = 512  # how many tokens the MLP takes at once: more leave the processor's cache
+
 
 class Transformer:
     """The model: `load_weights` once, then `forward` and `compute_logits` each step."""
@@ -100,7 +102,7 @@ class Transformer:
         rotation = self.rope(positions, self.dtype)
         hidden = functional.embedding(input_ids, self.embedding)
         for layer, layer_cache in zip(self.layers, kv_cache, strict=True):
-            hidden = layer(hidden, rotation, layer_cache, plans[layer.window])
+            layer(hidden, rotation, layer_cache, plans[layer.window])
         return self.norm(hidden)
 
     @torch.inference_mode()
@@ -130,10 +132,11 @@ class DecoderLayer:
         rotation: tuple[Tensor, Tensor],
         layer_cache: Tensor,
         attend: AttentionPlan,
-    ) -> Tensor:
-        """Map [num_tokens, hidden_size] to the same shape; mutates `layer_cache`."""
-        hidden = hidden + self.self_attn(self.input_norm(hidden), rotation, layer_cache, attend)
-        return hidden + self.mlp(self.post_attention_norm(hidden))
+    ) -> None:
+        """Add this layer's part to `hidden` [num_tokens, hidden_size]; mutates the cache too."""
+        hidden += self.self_attn(self.input_norm(hidden), rotation, layer_cache, attend)
+        for rows in torch.split(hidden, SLICE_TOKENS):
+            rows += self.mlp(self.post_attention_norm(rows))
 
 
 class SelfAttention:
@@ -178,7 +181,7 @@ class MLP:
     def __call__(self, hidden: Tensor) -> Tensor:
         """Map normed [num_tokens, hidden_size] to the same shape."""
         gate, up = self.gate_up_proj(hidden).chunk(2, dim=-1)
-        return self.down_proj(functional.silu(gate) * up)
+        return self.down_proj(functional.silu(gate, inplace=True).mul_(up))
 
 
 class RMSNorm:
