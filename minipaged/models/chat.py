@@ -22,6 +22,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from minipaged.errors import ModelError, RequestRefusedError
 from minipaged.models.json_fields import JsonFields, read_json
+from minipaged.models.reason import reason
 
 if TYPE_CHECKING:
     from minipaged.models.model_files import ModelFiles
@@ -78,8 +79,7 @@ class ChatTemplate:
         return "".join(pieces)
 
     def _error(self, error: BaseException) -> ModelError:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        return ModelError(f"{self._where}: the chat template failed: {reason}")
+        return ModelError(f"{self._where}: the chat template failed: {reason(error)}")
 
 
 def load_chat_template(files: ModelFiles, tokenizer: Tokenizer) -> ChatTemplate:
@@ -109,7 +109,7 @@ def _template_file(files: ModelFiles) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path}: can't be read: {error}") from None
+        raise ModelError(f"{path}: can't be read: {reason(error)}") from None
 
 
 def _template_entry(settings: JsonFields) -> str:

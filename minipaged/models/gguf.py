@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from minipaged.errors import ModelError
+from minipaged.models.reason import reason
 
 SUPPORTED_VERSIONS = (2, 3)
 _MAX_ITEMS = 1 << 22  # entries in all lists together: eight times the largest vocabulary known
@@ -46,7 +47,7 @@ class GGUFHeader:
         """Read the first `size` bytes of a tensor."""
         offset = self.tensors[name].offset
         if offset + size > self.size:
-            raise ModelError(f"{self.path}: cut off: tensor {name} ends behind the file's end")
+            raise ModelError(f"{self.path}: cut off: tensor {name!r} ends behind the file's end")
         with self.path.open("rb") as file:
             file.seek(offset)
             return file.read(size)
@@ -62,7 +63,7 @@ def read_header(path: Path) -> GGUFHeader:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(path, data).header()
     except (OSError, ValueError) as error:  # mmap refuses an empty file with ValueError
-        raise ModelError(f"{path}: can't be read as GGUF: {error}") from None
+        raise ModelError(f"{path}: can't be read as GGUF: {reason(error)}") from None
 
 
 class _Reader:
@@ -82,7 +83,7 @@ class _Reader:
         tensors = {t.name: GGUFTensor(t.name, t.shape, t.kind, start + t.offset) for t in infos}
         for tensor in tensors.values():
             if tensor.offset > len(self._data):
-                self._fail(f"tensor {tensor.name} starts at byte {tensor.offset}")
+                self._fail(f"tensor {tensor.name!r} starts at byte {tensor.offset}")
         return GGUFHeader(self._path, metadata, tensors, len(self._data))
 
     def _preamble(self) -> tuple[int, int]:
@@ -127,7 +128,7 @@ class _Reader:
         name = self._string()
         rank = self._number("I")
         if not 1 <= rank <= _MAX_DIMENSIONS:
-            self._fail(f"tensor {name} has {rank} dimensions")
+            self._fail(f"tensor {name!r} has {rank} dimensions")
         dimensions = struct.unpack(f"<{rank}Q", self._take(8 * rank))
         kind, offset = self._number("I"), self._number("Q")
         return GGUFTensor(name, dimensions[::-1], kind, offset)  # ggml names the fastest first
@@ -163,5 +164,5 @@ class _Reader:
         if size > left:
             self._fail(f"{what} do not fit into the {left} bytes after byte {self._at}")
 
-    def _fail(self, reason: str) -> NoReturn:
-        raise ModelError(f"{self._path}: damaged or not GGUF: {reason}")
+    def _fail(self, why: str) -> NoReturn:
+        raise ModelError(f"{self._path}: damaged or not GGUF: {why}")

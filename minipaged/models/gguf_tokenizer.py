@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from minipaged.errors import ModelError
 from minipaged.models.gguf import GGUFHeader
 from minipaged.models.json_fields import JsonFields
+from minipaged.models.reason import reason
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -53,7 +54,7 @@ def build_tokenizer(header: GGUFHeader) -> Tokenizer:
     except ModelError:
         raise
     except Exception as error:  # tokenizers raises bare Exceptions
-        raise ModelError(f"{header.path}: its tokenizer can't be built: {error}") from None
+        raise ModelError(f"{header.path}: its tokenizer can't be built: {reason(error)}") from None
     return tokenizer
 
 

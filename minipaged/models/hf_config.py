@@ -85,7 +85,7 @@ def _architecture(fields: JsonFields) -> Architecture:
     named = fields.strings("architectures", [])
     for name in named:
         if name not in ARCHITECTURES:
-            raise ModelError(f"{fields.where}: {name} is not supported (supported: {supported})")
+            raise ModelError(f"{fields.where}: {name!r} is not supported (supported: {supported})")
     model_type = fields.text("model_type", None)
     if model_type in ARCHITECTURES.values():
         return cast(Architecture, model_type)

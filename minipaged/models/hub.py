@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from minipaged.errors import ModelError
 from minipaged.models.hf_config import read_config
 from minipaged.models.model_files import is_complete, refuse_pickle
+from minipaged.models.reason import reason
 
 _SMALL = ("*.json", "*.jinja")
 _IGNORED = ("*/*", "consolidated*")  # other formats of the same weights
@@ -131,8 +132,9 @@ def _ask(repo_id: str, call: Callable[[], Any]) -> Any:
             raise ModelError(f"{repo_id} is closed on the hub: {hint}") from None
         if kind in ("RepositoryNotFoundError", "HFValidationError"):
             raise ModelError(f"{repo_id}: the hub has no such model, or not for you") from None
-        reason = (str(error) or kind).strip().splitlines()[0]
-        raise HubUnreachableError(f"the Hugging Face hub can't be reached: {reason}") from None
+        raise HubUnreachableError(
+            f"the Hugging Face hub can't be reached: {reason(error)}"
+        ) from None
 
 
 def _check_names(repo_id: str, names: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from minipaged.errors import ModelError
+from minipaged.models.reason import reason
 
 REQUIRED: Final = object()
 MAX_BYTES = 256 << 20
@@ -26,9 +27,9 @@ def read_json(path: Path) -> JsonFields:
             raise ModelError(f"{path}: larger than {MAX_BYTES} bytes")
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ModelError(f"{path}: can't be read: {error.strerror or error}") from None
+        raise ModelError(f"{path}: can't be read: {error.strerror or reason(error)}") from None
     except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError too
-        raise ModelError(f"{path}: not valid JSON: {error}") from None
+        raise ModelError(f"{path}: not valid JSON: {reason(error)}") from None
     if not isinstance(values, dict):
         raise ModelError(f"{path}: must hold one JSON object, holds a {type(values).__name__}")
     return JsonFields(values, str(path))

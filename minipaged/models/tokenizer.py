@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from minipaged.errors import ModelError, RequestRefusedError
+from minipaged.models.reason import reason
 
 if TYPE_CHECKING:
     import tokenizers
@@ -59,7 +60,7 @@ def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path}: can't be read: {error}") from None
+        raise ModelError(f"{path}: can't be read: {reason(error)}") from None
     if _WORD_PREFIX.search(content):
         raise ModelError(f"{path}: a tokenizer with a continuing_subword_prefix is not supported")
     tokenizer: tokenizers.Tokenizer = _guarded(str(path), lambda: Tokenizer.from_str(content))
@@ -228,7 +229,7 @@ def _guarded(where: str, call: Callable[[], Any]) -> Any:
         return call()
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            raise ModelError(f"{where}: damaged or not a tokenizer: {error}") from None
+            raise ModelError(f"{where}: damaged or not a tokenizer: {reason(error)}") from None
         raise
 
 

