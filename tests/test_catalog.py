@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_models import save_model, write_gguf
@@ -194,6 +195,27 @@ class TestHub:
         world.hub.error = UNREACHABLE
         with pytest.raises(HubUnreachableError, match="can't be reached: Name or service"):
             world.resolve("some/model")
+
+    def test_the_real_hub_off_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        with pytest.raises(HubUnreachableError, match="can't be reached"):
+            resolve("some/model", pytest.fail)
+
+    def test_only_harmless_files_are_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from huggingface_hub.utils import filter_repo_objects
+
+        asked: dict[str, Any] = {}
+        monkeypatch.setattr(
+            "huggingface_hub.snapshot_download",
+            lambda repo_id, **options: asked.update(options) or "x",
+        )
+        hub.HuggingFaceHub().download("org/x", ["*.json", "*.jinja", "*.safetensors"])
+        wanted = {"config.json", "chat_template.jinja", "model-00001-of-00002.safetensors"}
+        others = {"pytorch_model.bin", "x.py", "consolidated.safetensors", "onnx/model.safetensors"}
+        names = sorted(wanted | others | {"a/config.json", "model.pt", "flax_model.msgpack"})
+        patterns = {key: asked[key] for key in ("allow_patterns", "ignore_patterns")}
+        assert set(filter_repo_objects(names, **patterns)) == wanted
 
     def test_a_hub_that_hangs_is_left_alone(
         self, world: World, monkeypatch: pytest.MonkeyPatch

@@ -126,6 +126,7 @@ def test_dynamic_rope_is_plain_up_to_the_original_length() -> None:
     scaling = {"type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 32}
     config = parse(sizes(rope_scaling=scaling))
     assert (config.rope_scaling, config.max_position_embeddings) == (None, 32)
+    assert "keys in the cache keep the old one" in config.position_note
     assert (
         parse(sizes(rope_scaling={"type": "dynamic", "factor": 4.0})).max_position_embeddings == 128
     )

@@ -53,6 +53,7 @@ class ModelConfig:
     rope_scaling: RopeScaling | None = None
     sliding_windows: tuple[int | None, ...] = ()  # one entry a layer; empty: none has a window
     dtype: str = "float32"  # the checkpoint's own
+    position_note: str = ""  # why texts end at max_position_embeddings, if that needs saying
 
     def window(self, layer: int) -> int | None:
         """Give how many of the latest tokens a query of this layer sees; None: all of them."""

@@ -23,6 +23,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "Qwen3ForCausalLM": "qwen3",
 }
 DTYPES = ("float32", "bfloat16", "float16")
+_DYNAMIC_NOTE = "beyond it dynamic RoPE changes its base, and keys in the cache keep the old one"
 _MAX_LAYERS = 1024
 _MAX_WIDTH = 1 << 18
 _MAX_VOCAB = 1 << 24
@@ -53,7 +54,7 @@ def parse_config(fields: JsonFields) -> ModelConfig:
     hidden_size = fields.integer("hidden_size", high=_MAX_WIDTH)
     num_layers = fields.integer("num_hidden_layers", high=_MAX_LAYERS)
     num_heads = fields.integer("num_attention_heads", high=_MAX_WIDTH)
-    rope_theta, rope_scaling, max_positions = _rope(fields)
+    rope_theta, rope_scaling, max_positions, position_note = _rope(fields)
     bias = fields.flag("attention_bias", False) and architecture in ("llama", "qwen3")
     return ModelConfig(
         architecture=architecture,
@@ -77,6 +78,7 @@ def parse_config(fields: JsonFields) -> ModelConfig:
         qk_norm=architecture == "qwen3",
         sliding_windows=_sliding_windows(fields, architecture, num_layers),
         dtype=_dtype(fields),
+        position_note=position_note,
     )
 
 
@@ -127,8 +129,8 @@ def _head_dim(fields: JsonFields, architecture: Architecture, hidden: int, heads
     return cast(int, head_dim)
 
 
-def _rope(fields: JsonFields) -> tuple[float, RopeScaling | None, int]:
-    """Give the base, the scaling and the number of positions that the two allow."""
+def _rope(fields: JsonFields) -> tuple[float, RopeScaling | None, int, str]:
+    """Give the base, the scaling, the number of positions that these allow, and why no more."""
     rope = fields.object("rope_scaling" if "rope_scaling" in fields else "rope_parameters")
     if any(isinstance(value, dict) for value in rope.values.values()):
         raise ModelError(f"{rope.where}: layers with RoPE of their own are not supported")
@@ -138,14 +140,14 @@ def _rope(fields: JsonFields) -> tuple[float, RopeScaling | None, int]:
     if rope.number("partial_rotary_factor", 1.0) != 1.0:
         rope.refuse("partial_rotary_factor", "1")
     if kind == "default":
-        return base, None, positions
-    if kind == "dynamic":  # its base moves once the text is longer than this, under cached keys
+        return base, None, positions, ""
+    if kind == "dynamic":
         original = rope.integer("original_max_position_embeddings", positions, high=positions)
-        return base, None, original
+        return base, None, original, _DYNAMIC_NOTE
     if kind not in _SCALINGS:
         supported = ", ".join(["default", "dynamic", *_SCALINGS])
         raise ModelError(f"{rope.where}: rope_type {kind!r} is not supported ({supported})")
-    return base, _SCALINGS[kind](rope, positions), positions
+    return base, _SCALINGS[kind](rope, positions), positions, ""
 
 
 def _linear(rope: JsonFields, positions: int) -> RopeScaling:
