@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -18,6 +20,8 @@ from minipaged.engine.config import EngineConfig
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
 from minipaged.errors import MinipagedError
 from minipaged.models.catalog import DEFAULT_MODEL
+
+INTERRUPTED = 130
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 models_app = typer.Typer(help="Show what models there are and where, or fetch one.")
@@ -135,24 +139,34 @@ def check(file: Path) -> None:
 def main() -> None:
     """Run the command line and exit with its status."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
+    status = _run()
+    if status == INTERRUPTED:
+        print("minipaged: interrupted", file=sys.stderr)
+    if threading.active_count() > 1:
+        # The view was left while a step was computed: a thread inside torch can't be told to stop.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    raise SystemExit(status)
+
+
+def _run() -> int:
     try:
-        status = app(standalone_mode=False) or 0
+        return app(standalone_mode=False) or 0
     except typer.Exit as e:
-        status = e.exit_code
+        return e.exit_code
     except MinipagedError as e:
         print(f"minipaged: {' '.join(str(e).split())}", file=sys.stderr)
-        status = 1
+        return 1
     except (KeyboardInterrupt, typer.Abort):
-        print("minipaged: interrupted", file=sys.stderr)
-        status = 130
+        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
+        return 1
     except Exception as e:
-        status = _usage_error(e)
-    raise SystemExit(status)
+        return _usage_error(e)
 
 
 def _params(

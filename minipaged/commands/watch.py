@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.llm_engine import LLMEngine, Params
 from minipaged.engine.sampling_params import SamplingParams
-from minipaged.errors import TraceError
+from minipaged.errors import ConfigError, TraceError
 from minipaged.memory.block_table import blocks_at_most
 from minipaged.memory.events import Event
 from minipaged.memory.trace import Trace, TraceHeader, TraceStep
@@ -26,6 +26,8 @@ from minipaged.models.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from minipaged.engine.model_runner import ModelRunner
+
+MAX_SPEED = 1000
 
 
 def watch_file(replay: Path | None, follow: Path | None, speed: float) -> None:
@@ -37,6 +39,7 @@ def watch_file(replay: Path | None, follow: Path | None, speed: float) -> None:
     from minipaged_visualizer.player import watch
     from minipaged_visualizer.sources import FollowSource, ReplaySource
 
+    _check_speed(speed)
     if replay and follow:
         raise TraceError("give --replay or --follow, not both")
     source = ReplaySource(replay) if replay else FollowSource(str(follow))
@@ -59,6 +62,7 @@ def watch_live(
     """
     from minipaged_visualizer.player import watch
 
+    _check_speed(speed)
     files = resolve(model, lambda line: print(line, file=sys.stderr))
     tokenizer = load_tokenizer(files)
     arrivals = [Arrival(0, prompt, params) for prompt in prompts] or scene()
@@ -69,6 +73,11 @@ def watch_live(
         watch(source, steps_per_second=speed)
     finally:
         source.close()
+
+
+def _check_speed(speed: float) -> None:
+    if not 0 < speed <= MAX_SPEED:
+        raise ConfigError(f"speed must be above 0 and at most {MAX_SPEED} steps a second: {speed}")
 
 
 @dataclass(frozen=True)

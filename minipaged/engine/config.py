@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from minipaged.errors import ConfigError
-from minipaged.memory.trace import TraceHeader
+from minipaged.memory.trace_format import MAX_BLOCKS, TraceHeader
 
-MAX_BLOCK_SIZE = 1024
+_MOST = {"block_size": 1024, "num_blocks": MAX_BLOCKS, "num_swap_blocks": MAX_BLOCKS}
 _SCHEDULING = (
     "max_num_seqs",
     "max_num_batched_tokens",
@@ -55,8 +55,8 @@ class EngineConfig:
         self._check_least("max_model_len", 1)
         self._check_least("kv_cache_memory_bytes", 1)
         self._check_least("num_swap_blocks", 0)
-        if self.block_size > MAX_BLOCK_SIZE:
-            raise ConfigError(f"block_size must be at most {MAX_BLOCK_SIZE}, not {self.block_size}")
+        for name, most in _MOST.items():
+            self._check_most(name, most)
         if self.preemption not in ("recompute", "swap"):
             raise ConfigError(f'preemption is "recompute" or "swap", not {self.preemption!r}')
         if self.preemption == "swap" and self.num_swap_blocks == 0:
@@ -111,3 +111,8 @@ class EngineConfig:
         value = getattr(self, name)
         if value is not None and value < least:
             raise ConfigError(f"{name} must be at least {least}, not {value}")
+
+    def _check_most(self, name: str, most: int) -> None:
+        value = getattr(self, name)
+        if value is not None and value > most:
+            raise ConfigError(f"{name} must be at most {most}, not {value}")

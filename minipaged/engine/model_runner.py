@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import torch
@@ -34,11 +35,9 @@ class ModelRunner:
         self, model: Transformer, num_blocks: int, block_size: int, num_swap_blocks: int = 0
     ) -> None:
         self.model = model
-        self.kv_cache = kv_cache.allocate(
-            model.config, num_blocks, block_size, model.dtype, model.device
-        )
+        self.kv_cache = _allocate(model, num_blocks, block_size, model.device)
         self.swap_cache = (
-            kv_cache.allocate(model.config, num_swap_blocks, block_size, model.dtype)
+            _allocate(model, num_swap_blocks, block_size, torch.device("cpu"))
             if num_swap_blocks
             else self.kv_cache[:, :, :0]
         )
@@ -61,6 +60,32 @@ class ModelRunner:
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
         """Choose a token for each row of `logits`."""
         return sample(logits, rows)
+
+
+def _allocate(model: Transformer, num_blocks: int, block_size: int, device: torch.device) -> Tensor:
+    """Allocate a cache, or tell how much memory it would take.
+
+    The check comes first: a system that promises more memory than it has ends the process later.
+    """
+    needed = num_blocks * kv_cache.bytes_per_block(model.config, block_size, model.dtype)
+    there = _memory_bytes(device)
+    problem = f"{num_blocks} blocks of {block_size} tokens need {needed / 2**30:.1f} GiB"
+    if there is not None and needed > there:
+        raise ConfigError(f"{problem}; {device} has {there / 2**30:.1f} GiB")
+    try:
+        return kv_cache.allocate(model.config, num_blocks, block_size, model.dtype, device)
+    except RuntimeError as e:
+        raise ConfigError(f"{problem}; {device} has no room for them") from e
+
+
+def _memory_bytes(device: torch.device) -> int | None:
+    """Give the memory of a device in bytes; None where the system doesn't tell."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 def load_model(files: ModelFiles, dtype: str, device: str, attention: str) -> Transformer:
