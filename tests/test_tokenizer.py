@@ -20,6 +20,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from minipaged.errors import MinipagedError, ModelError, RequestRefusedError
 from minipaged.models.chat import MAX_CHARACTERS, ChatTemplate
 from minipaged.models.model_files import ModelFiles, open_folder
+from minipaged.models.spelling import visible
 from minipaged.models.tokenizer import Detokenizer, Tokenizer, load_tokenizer, read_tokenizer
 
 BYTE_LEVEL = Tokenizer(byte_level_tokenizer(adds_bos=True), "byte level")
@@ -183,8 +184,6 @@ class TestTokenTexts:
         ids = BYTE_LEVEL.encode(text, add_special_tokens=False)
         pieces = b"".join(map(BYTE_LEVEL.token_bytes, ids))
         assert pieces == text.encode()
-        from minipaged.models.tokenizer import visible
-
         assert visible(pieces) == seen
 
     @BOTH
