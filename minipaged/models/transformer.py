@@ -5,13 +5,12 @@ so they share this file. Tokens of all sequences lie one after another, [num_tok
 token belongs to which sequence, and where its context is, only the attention knows
 (`minipaged.engine.attention`).
 
-Weights have Hugging Face's names. A layer exists only once its weights are there: nothing is ever
-uninitialised.
+Weights have Hugging Face's names (`minipaged.models.parameters`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from minipaged.engine.attention import (
 )
 from minipaged.errors import ModelError
 from minipaged.models.config import ModelConfig
-from minipaged.models.linear import Linear, choose_linear
+from minipaged.models.parameters import Parameters
 from minipaged.models.rope import RotaryEmbedding, apply_rope
 
 SLICE_TOKENS = 512  # how many tokens the MLP takes at once: more leave the processor's cache
@@ -58,28 +57,12 @@ class Transformer:
             ModelError: A weight is missing, unexpected, given twice or of another shape. Nothing is
             loaded.
         """
-        weights = Weights(self._receive(named_tensors), self.dtype, self.device)
         config = self.config
-        self.embedding = weights.take("model.embed_tokens.weight")
-        self.layers = [DecoderLayer(config, index, weights) for index in range(config.num_layers)]
-        self.norm = RMSNorm(weights.take("model.norm.weight"), config.rms_norm_eps)
-        head = self.embedding if config.tie_word_embeddings else weights.take("lm_head.weight")
-        self.lm_head = weights.linear_type(head)
-
-    def _receive(self, named_tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-        expected = weight_shapes(self.config)
-        received: dict[str, Tensor] = {}
-        for name, tensor in named_tensors:
-            if name == "lm_head.weight" and self.config.tie_word_embeddings:
-                continue  # some checkpoints store the tied head as well
-            _check_weight(name, tensor, expected, received)
-            received[name] = tensor.detach().to(self.device, self.dtype)
-        missing = sorted(expected.keys() - received.keys())
-        if missing:
-            raise ModelError(
-                f"{len(missing)} of {len(expected)} weights are missing: {missing[0]}, ..."
-            )
-        return received
+        parameters = Parameters(config, named_tensors, self.dtype, self.device)
+        self.embedding = parameters.take("model.embed_tokens.weight")
+        self.lm_head = parameters.head(self.embedding, "lm_head")
+        self.norm = RMSNorm(parameters.take("model.norm.weight"), config.rms_norm_eps)
+        self.layers = [DecoderLayer(config, i, parameters) for i in range(config.num_layers)]
 
     @torch.inference_mode()
     def forward(
@@ -96,7 +79,8 @@ class Transformer:
         Returns:
             The last layer's hidden states, normed: [num_tokens, hidden_size].
         """
-        assert self.layers, "load_weights comes before forward"
+        if not self.layers:
+            raise ModelError("the model has no weights yet: load_weights comes first")
         windows = {layer.window for layer in self.layers}
         plans = {window: self.attention.plan(metadata, kv_cache, window) for window in windows}
         rotation = self.rope(positions, self.dtype)
@@ -114,16 +98,16 @@ class Transformer:
 class DecoderLayer:
     """Attention and MLP, each on a normed copy of the hidden states and added back to them."""
 
-    def __init__(self, config: ModelConfig, index: int, weights: Weights) -> None:
+    def __init__(self, config: ModelConfig, index: int, parameters: Parameters) -> None:
         prefix = f"model.layers.{index}"
         self.window = config.window(index)
-        self.self_attn = SelfAttention(config, f"{prefix}.self_attn", weights)
-        self.mlp = MLP(f"{prefix}.mlp", weights)
+        self.self_attn = SelfAttention(config, f"{prefix}.self_attn", parameters)
+        self.mlp = MLP(f"{prefix}.mlp", parameters)
         self.input_norm = RMSNorm(
-            weights.take(f"{prefix}.input_layernorm.weight"), config.rms_norm_eps
+            parameters.take(f"{prefix}.input_layernorm.weight"), config.rms_norm_eps
         )
         self.post_attention_norm = RMSNorm(
-            weights.take(f"{prefix}.post_attention_layernorm.weight"), config.rms_norm_eps
+            parameters.take(f"{prefix}.post_attention_layernorm.weight"), config.rms_norm_eps
         )
 
     def __call__(
@@ -142,16 +126,16 @@ class DecoderLayer:
 class SelfAttention:
     """Projections, rotation, and the attention over the paged cache between them."""
 
-    def __init__(self, config: ModelConfig, prefix: str, weights: Weights) -> None:
+    def __init__(self, config: ModelConfig, prefix: str, parameters: Parameters) -> None:
         self.num_heads = config.num_heads
         self.num_kv_heads = config.num_kv_heads
         self.head_dim = config.head_dim
-        self.qkv_proj = weights.linear(f"{prefix}.q_proj", f"{prefix}.k_proj", f"{prefix}.v_proj")
-        self.o_proj = weights.linear(f"{prefix}.o_proj")
+        self.qkv_proj = parameters.linear(*(f"{prefix}.{name}_proj" for name in "qkv"))
+        self.o_proj = parameters.linear(f"{prefix}.o_proj")
         self.q_norm = self.k_norm = None
         if config.qk_norm:
-            self.q_norm = RMSNorm(weights.take(f"{prefix}.q_norm.weight"), config.rms_norm_eps)
-            self.k_norm = RMSNorm(weights.take(f"{prefix}.k_norm.weight"), config.rms_norm_eps)
+            self.q_norm = RMSNorm(parameters.take(f"{prefix}.q_norm.weight"), config.rms_norm_eps)
+            self.k_norm = RMSNorm(parameters.take(f"{prefix}.k_norm.weight"), config.rms_norm_eps)
 
     def __call__(
         self,
@@ -174,9 +158,9 @@ class SelfAttention:
 class MLP:
     """SwiGLU: down(silu(gate(x)) * up(x)), gate and up in one layer."""
 
-    def __init__(self, prefix: str, weights: Weights) -> None:
-        self.gate_up_proj = weights.linear(f"{prefix}.gate_proj", f"{prefix}.up_proj")
-        self.down_proj = weights.linear(f"{prefix}.down_proj")
+    def __init__(self, prefix: str, parameters: Parameters) -> None:
+        self.gate_up_proj = parameters.linear(f"{prefix}.gate_proj", f"{prefix}.up_proj")
+        self.down_proj = parameters.linear(f"{prefix}.down_proj")
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Map normed [num_tokens, hidden_size] to the same shape."""
@@ -193,78 +177,3 @@ class RMSNorm:
     def __call__(self, x: Tensor) -> Tensor:
         """Normalise [..., size]."""
         return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
-
-
-class Weights:
-    """The checkpoint's tensors by name; each is handed out once and then forgotten."""
-
-    def __init__(
-        self, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device
-    ) -> None:
-        self._tensors = tensors
-        self.linear_type = choose_linear(dtype, device)
-
-    def take(self, name: str) -> Tensor:
-        """Give a tensor away."""
-        return self._tensors.pop(name)
-
-    def linear(self, *names: str) -> Linear:
-        """Build one linear layer of several, whose outputs then lie one after another."""
-        weights = [self.take(f"{name}.weight") for name in names]
-        biases = [self.take(f"{name}.bias") for name in names if f"{name}.bias" in self._tensors]
-        return self.linear_type(torch.cat(weights), torch.cat(biases) if biases else None)
-
-
-def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Give the name and shape of every weight that a checkpoint of this configuration has."""
-    hidden, vocab = config.hidden_size, config.vocab_size
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab, hidden)}
-    for index in range(config.num_layers):
-        for name, shape in _layer_shapes(config).items():
-            shapes[f"model.layers.{index}.{name}"] = shape
-    shapes["model.norm.weight"] = (hidden,)
-    if not config.tie_word_embeddings:
-        shapes["lm_head.weight"] = (vocab, hidden)
-    return shapes
-
-
-def _layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    q_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    out_sizes = {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size}
-    shapes: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-        "self_attn.o_proj.weight": (hidden, q_size),
-        "mlp.gate_proj.weight": (inner, hidden),
-        "mlp.up_proj.weight": (inner, hidden),
-        "mlp.down_proj.weight": (hidden, inner),
-    }
-    shapes |= {f"self_attn.{name}.weight": (size, hidden) for name, size in out_sizes.items()}
-    if config.attention_bias:
-        shapes |= {f"self_attn.{name}.bias": (size,) for name, size in out_sizes.items()}
-    if config.attention_out_bias:
-        shapes["self_attn.o_proj.bias"] = (hidden,)
-    if config.mlp_bias:
-        shapes |= {"mlp.gate_proj.bias": (inner,), "mlp.up_proj.bias": (inner,)}
-        shapes["mlp.down_proj.bias"] = (hidden,)
-    if config.qk_norm:
-        shapes |= {f"self_attn.{name}_norm.weight": (config.head_dim,) for name in "qk"}
-    return shapes
-
-
-def _check_weight(
-    name: str,
-    tensor: Tensor,
-    expected: Mapping[str, tuple[int, ...]],
-    received: Mapping[str, Tensor],
-) -> None:
-    if name not in expected:
-        raise ModelError(
-            f"unexpected weight {name}: this model's configuration has none of that name"
-        )
-    if name in received:
-        raise ModelError(f"weight {name} is given twice")
-    if tuple(tensor.shape) != expected[name]:
-        shape, wanted = list(tensor.shape), list(expected[name])
-        raise ModelError(f"weight {name} has shape {shape}, the configuration asks for {wanted}")
