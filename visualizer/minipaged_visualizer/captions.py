@@ -116,11 +116,8 @@ def _fork(event: ev.Forked, _: str) -> str:
 
 
 def _hit(event: ev.PrefixHit, _: str) -> str:
-    they = "it holds" if len(event.blocks) == 1 else "they hold"
-    return (
-        f"{letters(event.seq)} shares {_blocks(event.blocks)}: "
-        f"{they} the same beginning, so nothing is computed again"
-    )
+    who = letters(event.seq)
+    return f"{who} shares {_blocks(event.blocks)}: the same prefix, so nothing is computed again"
 
 
 def _alloc(event: ev.BlockAllocated, blocks: str) -> str:
@@ -153,15 +150,14 @@ def _write(event: ev.Written, _: str) -> str:
 
 
 def _publish(event: ev.BlockPublished, blocks: str) -> str:
-    are, they = ("are", "their") if " " in blocks.removeprefix("block ") else ("is", "its")
-    return f"{blocks} {are} full: whoever begins with {they} tokens can share now"
+    are, it = ("are", "them") if blocks.startswith("blocks") else ("is", "it")
+    return f"{blocks} {are} full: who has the same prefix can share {it} now"
 
 
 def _evict(event: ev.BlockEvicted, blocks: str) -> str:
-    many = blocks.startswith("blocks")
-    are, their = ("are", "their beginnings") if many else ("is", "its beginning")
+    are, their = ("are", "their") if blocks.startswith("blocks") else ("is", "its")
     who = letters(event.for_seq)
-    return f"{blocks} {are} evicted to make room for {who}: {their} can't be found any more"
+    return f"{blocks} {are} evicted to make room for {who}: {their} prefix can't be found any more"
 
 
 def _preempt(event: ev.Preempted, _: str) -> str:
@@ -237,10 +233,11 @@ def _in_words(why: str) -> str:
     """Give a reason as the engine wrote it, with letters for numbers of sequences.
 
     >>> _in_words("seq 0, 1 needs 1 blocks, 0 free")
-    'A and B needs 1 block, 0 free'
+    'A and B need 1 block, 0 free'
     """
     why = re.sub(r"\b1 blocks\b", "1 block", why)
-    return re.sub(r"\bseq (\d+(?:, \d+)*)", _letters_for, why)
+    why = re.sub(r"\bseq (\d+(?:, \d+)*)", _letters_for, why)
+    return re.sub(r"( and \w+) needs\b", r"\1 need", why)
 
 
 def _letters_for(match: re.Match[str]) -> str:

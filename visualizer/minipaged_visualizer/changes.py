@@ -10,7 +10,7 @@ from minipaged.memory import events as ev
 from minipaged_visualizer.captions import SIGNS
 
 COPIED_FROM = "«"
-_STRONGEST = "!»«↓↑+=-#"
+_STRONGEST = "!»«↓↑+=-"
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,7 @@ def _blocks(event: ev.Event) -> Iterator[int]:
         yield from (target for _, target in event.moves)
     elif isinstance(event, ev.BlockCopied):
         yield event.target
-    elif isinstance(
-        event, ev.BlockAllocated | ev.BlockShared | ev.BlockEvicted | ev.BlockPublished
-    ):
+    elif isinstance(event, ev.BlockAllocated | ev.BlockShared | ev.BlockEvicted):
         yield event.block
 
 

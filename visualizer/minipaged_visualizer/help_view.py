@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from minipaged_visualizer import palette
+from minipaged_visualizer.lines import line
 
 _KEYS = (
     ("space", "pause, or run"),
@@ -18,24 +19,26 @@ _KEYS = (
     ("q", "quit"),
 )
 _SIGNS = (
-    ("A··", "a block of sequence A, filled as far as it is coloured; ▁ are empty slots"),
+    ("A", "a block of A, coloured as far as it is filled"),
+    ("▁", "an empty slot: reserved for the next tokens, or wasted"),
     ("AB×2", "a block that A and B share: nobody writes to it"),
-    ("░", "free, but its tokens can still be found: a prompt that begins so shares it"),
-    ("+ =", "just taken, just shared"),
-    ("« »", "copied from, copied to: copy-on-write"),
-    ("! -", "evicted: its tokens can't be found any more; given back"),
-    ("↓ ↑", "moved out to the swap pool, moved back in"),
+    ("░", "cached: free, but who has the same prefix can share it"),
+    ("+ =", "just taken from the free blocks; just shared"),
+    ("« »", "copied from and to: copy-on-write"),
+    ("! -", "evicted: its prefix can't be found any more; given back"),
+    ("↓ ↑", "moved out to the swap pool; moved back in"),
+    ("3→12", "logical block 3 of a sequence is physical block 12"),
     ("‹ so›", "chosen, but not in the cache yet: the next step writes it"),
 )
 
 
 def draw_help(width: int) -> list[Text]:
     """Draw keys and signs."""
-    lines = [Text("Keys", palette.BOLD)]
+    lines = [line(("Keys", palette.BOLD))]
     lines += [_row(name, meaning) for name, meaning in _KEYS]
-    lines += [Text(), Text("Signs", palette.BOLD)]
+    lines += [line(), line(("Signs", palette.BOLD))]
     return lines + [_row(name, meaning) for name, meaning in _SIGNS]
 
 
 def _row(name: str, meaning: str) -> Text:
-    return Text(f"  {name:<10}", palette.BOLD).append(meaning, palette.PLAIN)
+    return line((f"  {name:<10}", palette.BOLD), meaning)

@@ -25,13 +25,17 @@ _HATCHINGS = (" ", "╱", "╲", "╳")
 
 PLAIN = Style()
 DIM = Style(dim=True)
+FAINT = Style(dim=True)
 BOLD = Style(bold=True)
 TITLE = Style(bold=True)
-PILL = Style(reverse=True, bold=True)
+PILL = Style(color="#a8a8a8", bgcolor=_BLACK, reverse=True)
+FOCUS = Style(bold=True, underline=True)
 CHANGED = Style(reverse=True, bold=True)
 EVICTED = Style(color="#d55e00", bgcolor=_BLACK, reverse=True, bold=True)
 PENDING = Style(italic=True, dim=True)
 FRESH = Style(bold=True, underline=True)
+PART = Style(underline=True)
+RESERVED = Style(bold=True, underline=True)
 ALERT = Style(color="#d55e00", bold=True)
 
 

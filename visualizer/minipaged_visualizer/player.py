@@ -8,7 +8,6 @@ through at once.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,18 +15,18 @@ from rich.console import Console
 from rich.live import Live
 
 from minipaged.errors import MinipagedError
-from minipaged.memory.events import Sampled
-from minipaged_visualizer.ahead import Advanced, Ahead
+from minipaged_visualizer.ahead import Ahead
 from minipaged_visualizer.keys import Keyboard, NoKeyboard, open_keyboard
+from minipaged_visualizer.options import Options
 from minipaged_visualizer.plain import play_plain
 from minipaged_visualizer.sources import Source
-from minipaged_visualizer.terminal import Options, Screen
+from minipaged_visualizer.terminal import Screen
 from minipaged_visualizer.timeline import Timeline
+from minipaged_visualizer.token_rate import TokenRate
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-_TICK_SECONDS = 0.05
+_LEAST_SECONDS, _TICK_SECONDS = 0.01, 0.05
 _IDLE_SECONDS = 0.1
-_RATE_STEPS = 16
 
 
 def watch(
@@ -55,6 +54,7 @@ def can_draw(console: Console) -> bool:
     return (
         console.is_terminal
         and not console.is_dumb_terminal
+        and not console.legacy_windows
         and console.encoding.lower().startswith("utf")
     )
 
@@ -168,6 +168,7 @@ class Player:
     def _walk(self, move: Callable[[], bool], by_event: bool) -> None:
         """Pause and go somewhere; wait for the next step if it is not there yet."""
         self._set(is_paused=True, by_event=by_event)
+        self._wanted = None
         forward = move in (self.timeline.forward_step, self.timeline.forward_event)
         if not move() and forward and not self._has_ended():
             self._wanted = move
@@ -209,8 +210,9 @@ class Player:
         """Draw a frame if it differs from the last one."""
         failed = str(self._error) if self._error is not None else ""
         self._set(
-            status=failed or self.source.status or ("the end" if self._is_at_the_end() else ""),
+            status=failed or self.source.status,
             is_error=bool(failed),
+            has_ended=self._has_ended() and self.timeline.is_at_end,
             tokens_per_second=self._rate.tokens_per_second,
         )
         timeline = self.timeline
@@ -219,36 +221,11 @@ class Player:
             live.update(Screen(timeline, self.options), refresh=True)
             self._drawn = shown
 
-    def _is_at_the_end(self) -> bool:
-        return self._has_ended() and self.timeline.is_at_end
-
     def _patience(self) -> float:
         """Give how long to wait for a key before looking at everything else again."""
-        wait = self._next_move - self._clock()
-        return min(max(wait, 0.005), _TICK_SECONDS)
-
-
-class TokenRate:
-    """Tokens per second over the last few steps, as far as their durations are known."""
-
-    def __init__(self) -> None:
-        self._steps: deque[tuple[int, float]] = deque(maxlen=_RATE_STEPS)
-        self._is_first = True
-
-    def add(self, advanced: Advanced, is_live: bool) -> None:
-        """Count a step; the first one of a live source may have loaded the model."""
-        step, is_first = advanced.step, self._is_first
-        self._is_first = False
-        if step is None or not (step.us or (is_live and not is_first)):
-            return
-        tokens = sum(len(event.seqs) for event in step.events if isinstance(event, Sampled))
-        self._steps.append((tokens, step.us / 1e6 if step.us else advanced.seconds))
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """Give the rate, or None if nothing is known."""
-        seconds = sum(duration for _, duration in self._steps)
-        return sum(tokens for tokens, _ in self._steps) / seconds if seconds > 0 else None
+        if self.options.is_paused and self._wanted is None:
+            return _TICK_SECONDS
+        return min(max(self._next_move - self._clock(), _LEAST_SECONDS), _TICK_SECONDS)
 
 
 _ACTIONS: dict[str, Callable[[Player], None]] = {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from minipaged.memory.replay import Replay, Token
+from minipaged.memory.replay import Replay, SequenceState
 from minipaged_visualizer.captions import letters
-from minipaged_visualizer.changes import Changes
 
 STATUSES = ("running", "swapped", "preempted", "waiting", "finished")
 
@@ -23,20 +22,23 @@ class Entry(NamedTuple):
 
 
 class SequenceView(NamedTuple):
-    """One sequence. `pending` tokens are known, but have no keys and values yet."""
+    """One sequence. `output` is its text so far, `pending` the token after it.
+
+    The pending token is known, but has no keys and values yet: the next step writes them. A
+    sequence without blocks has none, as that could be said of all its tokens.
+    """
 
     seq: int
     status: str
     about: str
     entries: list[Entry]
-    pending: tuple[str, ...]
+    output: str
+    pending: str
 
     @property
-    def text(self) -> str:
-        """The text so far: what lies in the blocks, and what comes next."""
-        return "".join(text for entry in self.entries for text in entry.tokens) + "".join(
-            self.pending
-        )
+    def next_entry(self) -> Entry | None:
+        """The entry that the pending token will be written to; None if it needs a new block."""
+        return next((entry for entry in self.entries if entry.num_empty), None)
 
     @property
     def is_swapped(self) -> bool:
@@ -44,46 +46,46 @@ class SequenceView(NamedTuple):
         return self.status == "swapped"
 
 
-def view_sequences(state: Replay, changes: Changes) -> list[SequenceView]:
-    """Give every sequence that was ever requested, in order of its number."""
-    return [_view(state, seq, changes.new_tokens[seq]) for seq in sorted(state.sequences)]
+def choose_sequences(state: Replay, limit: int) -> tuple[list[int], dict[str, int]]:
+    """Choose at most `limit` sequences, those that use memory first.
+
+    Returns:
+        The chosen ones in order of their numbers, and how many of each status were left out.
+    """
+    ranked = sorted(state.sequences, key=lambda seq: _rank(seq, state.sequences[seq]))
+    chosen, left_out = sorted(ranked[:limit]), ranked[limit:]
+    statuses = [state.sequences[seq].status for seq in left_out]
+    return chosen, {status: statuses.count(status) for status in STATUSES if status in statuses}
 
 
-def choose(views: list[SequenceView], limit: int) -> list[SequenceView]:
-    """Give at most `limit` sequences, those that use memory first, in order of their number."""
-    ranked = sorted(views, key=lambda view: (STATUSES.index(view.status), _age(view)))
-    return sorted(ranked[: max(limit, 0)], key=lambda view: view.seq)
+def _rank(seq: int, sequence: SequenceState) -> tuple[int, int]:
+    """Rank by status, then first come, first served; of the finished the youngest come first."""
+    return STATUSES.index(sequence.status), -seq if sequence.status == "finished" else seq
 
 
-def _age(view: SequenceView) -> int:
-    """Rank the finished that ended last (roughly: the youngest) before the others."""
-    return -view.seq if view.status == "finished" else view.seq
-
-
-def _view(state: Replay, seq: int, num_new: int) -> SequenceView:
+def view_sequence(state: Replay, seq: int, num_new: int) -> SequenceView:
+    """Give what is shown of one sequence, whose last `num_new` tokens were written just now."""
     sequence = state.sequences[seq]
-    num_tokens = state.num_tokens.get(seq, 0)
+    entries = _entries(state, seq, num_new)
     output = [token.text for token in sequence.output]
-    num_written = max(num_tokens - sequence.num_prompt_tokens, 0)
-    return SequenceView(
-        seq,
-        sequence.status,
-        _about(state, seq),
-        _entries(state, seq, num_new),
-        tuple(output[num_written:]),
-    )
+    num_known = sequence.num_prompt_tokens + len(output)
+    is_last_pending = bool(entries and output) and state.num_tokens[seq] == num_known - 1
+    pending = output.pop() if is_last_pending else ""
+    about = _about(sequence, state.num_tokens.get(seq, 0))
+    return SequenceView(seq, sequence.status, about, entries, "".join(output), pending)
 
 
-def _about(state: Replay, seq: int) -> str:
-    """Tell in a few words what there is beside text."""
-    sequence, num_tokens = state.sequences[seq], state.num_tokens.get(seq, 0)
-    if sequence.status == "waiting" or num_tokens < sequence.num_prompt_tokens:
-        if sequence.status == "running":
-            return f"prompt {num_tokens} of {sequence.num_prompt_tokens} tokens"
-        if sequence.status == "waiting":
-            return f"prompt of {sequence.num_prompt_tokens} tokens"
+def _about(sequence: SequenceState, num_tokens: int) -> str:
+    """Tell in a few words what matters beside status and text."""
+    size = sequence.num_prompt_tokens
+    if sequence.status == "waiting":
+        return f"prompt of {size} tokens"
     if sequence.status == "finished":
         return sequence.finish_reason
+    if sequence.status == "running" and num_tokens < size:
+        return f"prompt: {num_tokens} of {size} tokens"
+    if sequence.status == "preempted":
+        return f"{size + len(sequence.output)} tokens to compute again"
     return f"fork of {letters(sequence.parent)}" if sequence.parent is not None else ""
 
 
@@ -92,18 +94,12 @@ def _entries(state: Replay, seq: int, num_new: int) -> list[Entry]:
     table = (state.swap_tables if is_swapped else state.tables).get(seq, [])
     contents = state.swap_contents if is_swapped else state.contents
     ref_counts = state.swap_ref_counts if is_swapped else state.ref_counts
-    num_tokens = state.num_tokens.get(seq, 0)
+    num_tokens, size = state.num_tokens.get(seq, 0), state.block_size
     entries = []
-    for index, block in enumerate(table):
-        start = index * state.block_size
-        filled = min(max(num_tokens - start, 0), state.block_size)
-        fresh = min(max(start + filled - (num_tokens - num_new), 0), filled)
-        tokens = tuple(map(_text, contents[block][:filled]))
-        entries.append(
-            Entry(index, block, tokens, fresh, state.block_size - filled, ref_counts[block])
-        )
+    for logical, block in enumerate(table):
+        filled = min(max(num_tokens - logical * size, 0), size)
+        num_old = min(max(num_tokens - num_new - logical * size, 0), filled)
+        tokens = tuple(token.text for token in contents[block][:filled])
+        count = ref_counts[block]
+        entries.append(Entry(logical, block, tokens, filled - num_old, size - filled, count))
     return entries
-
-
-def _text(token: Token) -> str:
-    return token.text

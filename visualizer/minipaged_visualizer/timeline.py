@@ -61,7 +61,7 @@ class Timeline:
             IntegrityError: An event contradicts what came before; the steps so far stay usable.
         """
         head = self._head
-        if len(self.steps) % KEYFRAME_STEPS == 0:
+        if self.steps and len(self.steps) % KEYFRAME_STEPS == 0:
             self._keyframes.append(head.copy())
         for event in step.events:
             head.apply(event)
@@ -181,9 +181,9 @@ class Timeline:
 
     def _restore(self, index: int) -> None:
         """Start again from the last keyframe that is not after the begin of step `index`."""
-        number = min(max(index, 0) // KEYFRAME_STEPS, len(self._keyframes) - 1)
-        self.state = self._keyframes[number].copy() if number >= 0 else self._empty()
-        self._position = self._end_of(max(number, 0) * KEYFRAME_STEPS - 1)
+        number = min(max(index, 0) // KEYFRAME_STEPS, len(self._keyframes))
+        self.state = self._keyframes[number - 1].copy() if number else self._empty()
+        self._position = self._end_of(number * KEYFRAME_STEPS - 1)
 
     def _events_between(self, start: Position, stop: Position) -> Iterator[Event]:
         for index in range(max(start.number, 0), stop.number + 1):
