@@ -6,17 +6,27 @@ first, so blocks that an heir still needs are never given back in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from copy import copy
+from typing import TYPE_CHECKING, NamedTuple
 
 from minipaged.engine.outputs import BeamSearchOutput, BeamSearchSequence
 from minipaged.engine.sampling_params import BeamSearchParams
 from minipaged.engine.scheduler import Scheduler
 from minipaged.engine.sequence import Request, Sequence
-from minipaged.models.tokenizer import Tokenizer
+from minipaged.models.tokenizer import Detokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from minipaged.engine.beam_search import BeamSearch
+
+
+class BeamChoice(NamedTuple):
+    """The search one token further, and how: (parent's index, token id, log-probability)."""
+
+    search: BeamSearch
+    extensions: list[tuple[int, int, float]]
 
 
 class BeamRequest:
@@ -32,37 +42,49 @@ class BeamRequest:
         self._tokenizer = tokenizer
         self._search = BeamSearch(params, tokenizer.eos_token_ids)
 
+    def choose(self, logprobs: Tensor) -> BeamChoice:
+        """Choose how the beams go on by a token. Nothing is changed yet.
+
+        Args:
+            logprobs: fp32 [num_beams, vocab_size], in the order of the request's live sequences.
+        """
+        search = copy(self._search)
+        extensions = search.advance(logprobs)
+        return BeamChoice(
+            search,
+            [(parent, token, float(logprobs[parent, token])) for parent, token in extensions],
+        )
+
     def advance(
-        self, logprobs: Tensor, scheduler: Scheduler, next_seq_id: Callable[[], int]
+        self, choice: BeamChoice, scheduler: Scheduler, next_seq_id: Callable[[], int]
     ) -> list[tuple[Sequence, int, float]]:
         """Take every beam one token further.
 
         Args:
-            logprobs: fp32 [num_beams, vocab_size], in the order of the request's live sequences.
+            choice: What `choose` gave.
             scheduler: Forks and frees the beams' blocks.
             next_seq_id: Names a new beam.
 
         Returns:
             (sequence, token id, the token's log-probability) of each beam that goes on.
         """
+        self._search = choice.search
         parents = self.request.live
-        extensions = self._search.advance(logprobs)
         heirs: list[Sequence] = []
-        for parent_index, _ in extensions:
+        for parent_index, _, _ in choice.extensions:
             parent = parents[parent_index]
             heirs.append(
                 self._fork(parent, scheduler, next_seq_id()) if parent in heirs else parent
             )
-        for heir, (_, token_id) in zip(heirs, extensions, strict=True):
+        for heir, (_, token_id, _) in zip(heirs, choice.extensions, strict=True):
             heir.token_ids.append(token_id)
         for parent in parents:
             if parent not in heirs:
                 scheduler.finish(self.request, parent, "beam")
-        ended = [s for s in self.request.sequences if s not in heirs]
-        self.request.sequences = ended + heirs
+        self.request.sequences = heirs
         return [
-            (heir, token_id, float(logprobs[parent_index, token_id]))
-            for heir, (parent_index, token_id) in zip(heirs, extensions, strict=True)
+            (heir, token_id, logprob)
+            for heir, (_, token_id, logprob) in zip(heirs, choice.extensions, strict=True)
         ]
 
     def output(self) -> BeamSearchOutput:
@@ -84,7 +106,7 @@ class BeamRequest:
     def _sequences(self) -> list[BeamSearchSequence]:
         return [
             BeamSearchSequence(
-                text=self._tokenizer.decode(beam.token_ids),
+                text=self._text(beam.token_ids),
                 token_ids=list(beam.token_ids),
                 cumulative_logprob=beam.cumulative_logprob,
                 score=beam.score,
@@ -92,3 +114,9 @@ class BeamRequest:
             )
             for beam in self._search.finish()
         ]
+
+    def _text(self, token_ids: Iterable[int]) -> str:
+        detokenizer = Detokenizer(self._tokenizer, continues=True)
+        detokenizer.feed(token_ids)
+        detokenizer.flush()
+        return detokenizer.text

@@ -8,12 +8,12 @@ is loaded when the first step runs, so that a view can show the first step's blo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from minipaged.engine.beam_request import BeamRequest
+from minipaged.engine.beam_request import BeamChoice, BeamRequest
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.outputs import BeamSearchOutput, RequestOutput
 from minipaged.engine.sample_request import SampleRequest
@@ -33,10 +33,27 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from minipaged.engine.model_runner import ModelRunner
+    from minipaged.engine.sampler import SampledToken
 
 Output: TypeAlias = RequestOutput | BeamSearchOutput
 Params: TypeAlias = SamplingParams | BeamSearchParams
 LiveRequest: TypeAlias = SampleRequest | BeamRequest
+
+
+class _Draw(NamedTuple):
+    """A token that was drawn for one of a request's texts."""
+
+    live: SampleRequest
+    text: Text
+    token: SampledToken
+
+
+class _Chosen(NamedTuple):
+    """A token that a text goes on with, drawn or found by search."""
+
+    text: Text
+    token_id: int
+    logprob: float
 
 
 class LLMEngine:
@@ -56,7 +73,7 @@ class LLMEngine:
         assert config.num_blocks is not None, "worked out from the memory budget before"
         self.config = config
         self.vocab_size = model.vocab_size
-        self.max_model_len = config.check_model_len(model.max_position_embeddings)
+        self.max_model_len = config.check_model_len(model)
         self.tokenizer = tokenizer
         self.trace = trace
         self._notify: Observer = trace.observe if trace else ignore
@@ -134,7 +151,7 @@ class LLMEngine:
                 f"have {self.max_model_len - 1}, to leave room for a new one"
             )
         self._check_token_ids(prompt_token_ids)
-        params = replace(params, max_tokens=min(params.max_tokens, self.max_model_len - length))
+        params = _cut(params, self.max_model_len - length)
         self.scheduler.check(_request("", prompt_token_ids, params, 0))
         return params
 
@@ -151,12 +168,15 @@ class LLMEngine:
         self.scheduler.abort(live.request)
         if self._scheduled:
             self._scheduled.drop(live.request)
+            if self._scheduled.is_empty:
+                self._scheduled = None
         return live.output()
 
-    def abort_all(self) -> None:
-        """End every request."""
-        for request_id in list(self._requests):
-            self.abort(request_id)
+    def abort_all(self, request_ids: Iterable[str] | None = None) -> None:
+        """End every request, or those of `request_ids` that have not ended."""
+        for request_id in list(self._requests if request_ids is None else request_ids):
+            if request_id in self._requests:
+                self.abort(request_id)
 
     def schedule(self) -> SchedulerOutput:
         """Decide the next step and reserve its blocks, once; `step` runs it."""
@@ -165,58 +185,78 @@ class LLMEngine:
         return self._scheduled
 
     def step(self) -> list[LiveRequest]:
-        """Run one step and give the requests that came further by a token, ended ones included."""
+        """Run one step and give the requests that came further by a token, ended ones included.
+
+        Until its tokens are chosen a step changes nothing but KV: if it fails or is interrupted, it
+        runs again. If that happens behind, its requests are aborted: half a step leads nowhere.
+        """
         if not self.has_unfinished_requests:
             return []
         step = self.schedule()
         logits = self.runner.run(step, self.manager)
+        requests = self._requests_to_advance(step)
+        draws, beams = self._draw(requests, logits), _choose_beams(requests, logits)
+        decode = step.num_decode_tokens
         self._scheduled = None
-        self.scheduler.commit(step)
-        advanced = self._choose_tokens(step, logits)
+        try:
+            self.scheduler.commit(step)
+            self._note_tokens(self._append(draws) + self._extend(beams))
+            self._finish_ended(requests)
+        except BaseException:
+            self.abort_all({chunk.request.request_id for chunk in step.chunks})
+            raise
         if self.trace:
-            decode = step.num_decode_tokens
             self.trace.end_step(step.num_tokens - decode, decode)
-        for live in advanced:
-            if not live.request.live:
-                del self._requests[live.request.request_id]
-        return advanced
+        return [live for live, _ in requests]
 
-    def _choose_tokens(self, step: SchedulerOutput, logits: Tensor) -> list[LiveRequest]:
-        """Choose tokens for the requests whose chunks end with their last known token."""
+    def _requests_to_advance(self, step: SchedulerOutput) -> list[tuple[LiveRequest, list[int]]]:
+        """Give the requests whose chunks end with their last token, and their rows of logits."""
         rows: dict[str, list[int]] = {}
         for row, chunk in enumerate(chunk for chunk in step.chunks if chunk.needs_logits):
             rows.setdefault(chunk.request.request_id, []).append(row)
-        advanced = {request_id: self._requests[request_id] for request_id in rows}
-        samples = {i: live for i, live in advanced.items() if isinstance(live, SampleRequest)}
-        chosen = self._sample([(live, rows[i]) for i, live in samples.items()], logits)
-        for i, live in advanced.items():
-            if isinstance(live, BeamRequest):
-                logprobs = logits[rows[i]].log_softmax(-1)
-                chosen += live.advance(logprobs, self.scheduler, lambda: next(self._seq_ids))
-        self._note_tokens(chosen)
-        for live in samples.values():
-            live.finish_ended(self.scheduler)
-        return list(advanced.values())
+        return [(self._requests[request_id], its_rows) for request_id, its_rows in rows.items()]
 
-    def _sample(
-        self, requests: Sequence[tuple[SampleRequest, list[int]]], logits: Tensor
-    ) -> list[tuple[Text, int, float]]:
-        """Draw a token for each live sample: (sequence, token id, log-probability)."""
-        draws = [(live, *draw) for live, rows in requests for draw in live.draws(rows)]
+    def _draw(
+        self, requests: Sequence[tuple[LiveRequest, list[int]]], logits: Tensor
+    ) -> list[_Draw]:
+        """Draw a token for each live sample. Nothing is changed."""
+        draws = [
+            (live, *draw)
+            for live, rows in requests
+            if isinstance(live, SampleRequest)
+            for draw in live.draws(rows)
+        ]
         if not draws:
             return []
         rows = [row for _, _, row, _ in draws]
         if rows != list(range(len(logits))):
             logits = logits[rows]
         tokens = self.runner.sample(logits, [how for *_, how in draws])
-        for (live, text, _, _), token in zip(draws, tokens, strict=True):
-            live.append(text, token)
-        return [
-            (text, token.token_id, token.logprob)
-            for (_, text, _, _), token in zip(draws, tokens, strict=True)
-        ]
+        return [_Draw(*draw[:2], token) for draw, token in zip(draws, tokens, strict=True)]
 
-    def _note_tokens(self, chosen: Sequence[tuple[Text, int, float]]) -> None:
+    def _append(self, draws: Sequence[_Draw]) -> list[_Chosen]:
+        """Add the drawn tokens to their texts."""
+        for live, text, token in draws:
+            live.append(text, token)
+        return [_Chosen(text, token.token_id, token.logprob) for _, text, token in draws]
+
+    def _extend(self, beams: Sequence[tuple[BeamRequest, BeamChoice]]) -> list[_Chosen]:
+        """Take every beam search one token further."""
+        chosen = []
+        for live, choice in beams:
+            extended = live.advance(choice, self.scheduler, lambda: next(self._seq_ids))
+            chosen += [_Chosen(*beam) for beam in extended]
+        return chosen
+
+    def _finish_ended(self, requests: Sequence[tuple[LiveRequest, list[int]]]) -> None:
+        """Free the sequences whose last token has come, and forget requests that have none left."""
+        for live, _ in requests:
+            if isinstance(live, SampleRequest):
+                live.finish_ended(self.scheduler)
+            if not live.request.live:
+                del self._requests[live.request.request_id]
+
+    def _note_tokens(self, chosen: Sequence[_Chosen]) -> None:
         if not self.trace or not chosen:
             return
         token_ids = tuple(token_id for _, token_id, _ in chosen)
@@ -239,3 +279,22 @@ class LLMEngine:
 def _request(request_id: str, token_ids: Sequence[int], params: Params, arrival: int) -> Request:
     width = params.n if isinstance(params, SamplingParams) else params.beam_width
     return Request(request_id, tuple(token_ids), width, params.max_tokens, arrival)
+
+
+def _cut(params: Params, most: int) -> Params:
+    """Give the params with at most `most` tokens to generate."""
+    max_tokens = min(params.max_tokens, most)
+    if isinstance(params, SamplingParams):
+        return replace(params, max_tokens=max_tokens, min_tokens=min(params.min_tokens, max_tokens))
+    return replace(params, max_tokens=max_tokens)
+
+
+def _choose_beams(
+    requests: Sequence[tuple[LiveRequest, list[int]]], logits: Tensor
+) -> list[tuple[BeamRequest, BeamChoice]]:
+    """Choose how each beam search goes on. Nothing is changed."""
+    return [
+        (live, live.choose(logits[rows].log_softmax(-1)))
+        for live, rows in requests
+        if isinstance(live, BeamRequest)
+    ]

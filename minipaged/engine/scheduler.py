@@ -12,6 +12,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.sequence import Request, Sequence
@@ -19,6 +20,8 @@ from minipaged.errors import RequestRefusedError
 from minipaged.memory.block_table import blocks_at_most, blocks_for
 from minipaged.memory.events import Finished, Observer, Preempted, Requested, ignore
 from minipaged.memory.kv_cache_manager import AllocStatus, BlockMove, KVCacheManager
+
+_BY_ARRIVAL = attrgetter("arrival")
 
 
 @dataclass(frozen=True)
@@ -53,26 +56,40 @@ class Chunk:
 
 @dataclass
 class SchedulerOutput:
-    """One step's work. Moves run before the chunks: swap out, swap in, then copies."""
+    """One step's work: `num_tokens` tokens, in chunks.
+
+    Moves run before the chunks: swap out, swap in, then copies. Whoever runs them empties each list
+    when it is done, so that a step that was interrupted can be run again.
+    """
 
     chunks: list[Chunk] = field(default_factory=list)
     swap_outs: list[BlockMove] = field(default_factory=list)
     swap_ins: list[BlockMove] = field(default_factory=list)
     copies: list[BlockMove] = field(default_factory=list)
+    num_tokens: int = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Put a chunk behind the others."""
+        self.chunks.append(chunk)
+        self.num_tokens += chunk.num_tokens
 
     def drop(self, request: Request) -> None:
         """Take out a request that ended before the step ran; its moves stay, they harm nobody."""
         self.chunks = [chunk for chunk in self.chunks if chunk.request is not request]
+        self.num_tokens = sum(chunk.num_tokens for chunk in self.chunks)
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens that the model computes."""
-        return sum(chunk.num_tokens for chunk in self.chunks)
+    def is_empty(self) -> bool:
+        """Whether there is nothing to compute and nothing to move."""
+        return not (self.chunks or self.swap_outs or self.swap_ins or self.copies)
 
     @property
     def num_decode_tokens(self) -> int:
         """Tokens of chunks that only feed the token sampled last."""
-        return sum(c.num_tokens == 1 and c.needs_logits and c.start > 0 for c in self.chunks)
+        return sum(
+            c.num_tokens == 1 and c.needs_logits and c.start >= c.request.num_prompt_tokens
+            for c in self.chunks
+        )
 
 
 class Scheduler:
@@ -155,7 +172,8 @@ class Scheduler:
     def finish(self, request: Request, sequence: Sequence, reason: str) -> None:
         """End one sequence and free its blocks; with its last sequence the request leaves."""
         sequence.finish_reason = reason
-        self._notify(Finished(sequence.seq_id, reason))
+        if sequence is request.sequences[0] or sequence.num_tokens > request.num_prompt_tokens:
+            self._notify(Finished(sequence.seq_id, reason))  # a sample begins with its fork
         if self.manager.has(sequence.seq_id):
             self.manager.free(sequence.seq_id, "aborted" if reason == "abort" else "finished")
         if not request.live:
@@ -179,14 +197,14 @@ class Scheduler:
             self._notify(Preempted(seq, "swap" if swap else "recompute", why))
         if swap:
             self._swap_outs.extend(self.manager.swap_out(seqs))
-            _insert(self.swapped, request)
+            insort(self.swapped, request, key=_BY_ARRIVAL)
             return
         for seq in reversed(seqs):
             self.manager.free(seq, "preempted")
         request.is_forked = False
         for sequence in request.live:
             sequence.num_computed_tokens = 0
-        _insert(self.waiting, request)
+        insort(self.waiting, request, key=_BY_ARRIVAL)
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -212,9 +230,10 @@ class Scheduler:
         while self.swapped and self._budget(step) > 0:
             request = self.swapped[0]
             seqs = [s.seq_id for s in request.live if self.manager.has(s.seq_id)]
-            # With one more block each, the others' next step does not push it out again at once.
-            headroom = len(seqs) if self.running else 0
-            if self.manager.blocks_to_swap_in(seqs) + headroom > self.manager.pool.num_free:
+            needed = self.manager.blocks_to_swap_in(seqs)
+            if self.running:  # alone it always fits
+                needed += self._blocks_to_go_on(request)
+            if needed > self.manager.pool.num_free:
                 return
             self.swapped.popleft()
             step.swap_ins.extend(self.manager.swap_in(seqs))
@@ -249,10 +268,8 @@ class Scheduler:
         return True
 
     def _run(self, request: Request, step: SchedulerOutput) -> None:
-        insort(self.running, request, key=lambda r: r.arrival)
-        growth = self._growth(request, step)
-        if self._blocks_to_append(growth) <= self.manager.pool.num_free:
-            self._reserve(request, growth, step)
+        insort(self.running, request, key=_BY_ARRIVAL)
+        self._reserve(request, self._growth(request, step), step)
 
     def _growth(self, request: Request, step: SchedulerOutput) -> dict[Sequence, int]:
         """Give how many tokens each sequence computes in this step, within the budget.
@@ -280,7 +297,7 @@ class Scheduler:
     ) -> None:
         for sequence, num_tokens in growth.items():
             step.copies.extend(self.manager.append_slots(sequence.seq_id, num_tokens))
-            step.chunks.append(Chunk(request, sequence, sequence.num_computed_tokens, num_tokens))
+            step.add(Chunk(request, sequence, sequence.num_computed_tokens, num_tokens))
 
     def _fork_samples(self, request: Request, leader: Sequence) -> None:
         request.is_forked = True
@@ -299,6 +316,15 @@ class Scheduler:
             request.num_prompt_tokens, request.max_tokens, request.width, self.manager.block_size
         )
 
+    def _blocks_to_go_on(self, request: Request) -> int:
+        """Give the most blocks that the known tokens of a swapped request take on its return.
+
+        A copy-on-write or a new block for the first token of each sequence, new ones for the rest.
+        Without them it would be pushed out again at once.
+        """
+        gaps = map(request.num_tokens_to_compute, request.computing)
+        return sum(1 + blocks_for(gap - 1, self.manager.block_size) for gap in gaps)
+
     def _blocks_after_fork(self, request: Request) -> int:
         """Give the blocks that a resumed request takes soon after its prompt: its own tokens."""
         if len(request.live) == 1:
@@ -307,14 +333,6 @@ class Scheduler:
         shared = request.num_prompt_tokens // size
         own = sum(blocks_for(s.num_tokens, size) - shared for s in request.live)
         return shared + own - blocks_for(request.num_prompt_tokens, size)
-
-
-def _insert(queue: deque[Request], request: Request) -> None:
-    """Put a request back in order of arrival: it is nearly always the first."""
-    queue.append(request)
-    ordered = sorted(queue, key=lambda r: r.arrival)
-    queue.clear()
-    queue.extend(ordered)
 
 
 def _names(sequences: Iterable[Sequence]) -> str:
