@@ -9,13 +9,18 @@ from minipaged.memory.events import Finished, Preempted, Requested, Sampled
 from minipaged.memory.kv_cache_manager import KVCacheManager
 from minipaged.memory.trace import Trace, TraceHeader
 
+
+def words(text: str) -> list[str]:
+    return text.split(" ")
+
+
 SYSTEM = ["You", " are", " a", " poet", ".", " Be", " brief", "."]
 STORIES = {
-    0: " The moon is a lantern that nobody has to light .".split(" ")[1:],
-    1: " A white boat sails through the night , alone .".split(" ")[1:],
-    2: " Ask the tide , it knows her name .".split(" ")[1:],
-    3: " Salt and wind and old songs without an end .".split(" ")[1:],
-    4: " Stars are slow rain on a dark roof .".split(" ")[1:],
+    0: words("The moon is a lantern that nobody has to light ."),
+    1: words("A white boat sails through the night , alone ."),
+    2: words("Ask the tide , it knows her name ."),
+    3: words("Salt and wind and old songs without an end ."),
+    4: words("Stars are slow rain on a dark roof ."),
 }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, TypeVar
 
 from minipaged.memory.events import Event
 from minipaged.memory.trace import TraceHeader, TraceReader, TraceStep
@@ -42,51 +43,60 @@ class Source(Protocol):
         ...
 
 
-class ReplaySource:
-    """The steps of a trace file, to its end.
+_Source = TypeVar("_Source", bound="_FileSource")
+
+
+class _FileSource:
+    """What a file's steps have in common; use it in a `with` statement, which closes the file.
 
     Raises:
-        TraceError: The file is no trace. A line that is wrong or cut off is reported by `advance`,
-            after the steps before it.
+        TraceError: The file is no trace. A wrong line further on is reported by `advance`, after
+            the steps before it.
     """
 
     is_live = False
 
     def __init__(self, path: str | Path) -> None:
         self._reader = TraceReader(path)
-        self._steps = iter(self._reader)
         self.header = self._reader.header
         self.ended = False
         self.status = ""
 
+    def __enter__(self: _Source) -> _Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._reader.close()
+
     def preview(self) -> tuple[Event, ...]:
         """Give nothing: every step of a file is complete."""
         return ()
+
+
+class ReplaySource(_FileSource):
+    """The steps of a trace file, to its end. A last line that is cut off is an error."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self._steps = iter(self._reader)
 
     def advance(self) -> TraceStep | None:
         """Read the next step."""
         step = next(self._steps, None)
         if step is None:
             self.ended = True
-            self._reader.close()
         return step
 
 
-class FollowSource:
-    """The steps of a trace file that another process still writes."""
-
-    is_live = False
-    ended = False
+class FollowSource(_FileSource):
+    """The steps of a trace file that another process still writes. It never ends."""
 
     def __init__(self, path: str | Path) -> None:
-        self._reader = TraceReader(path)
+        super().__init__(path)
         self._steps: deque[TraceStep] = deque()
-        self.header = self._reader.header
         self.status = f"following {Path(path).name}"
-
-    def preview(self) -> tuple[Event, ...]:
-        """Give nothing: only complete steps are read."""
-        return ()
 
     def advance(self) -> TraceStep | None:
         """Give the next step that is complete; None until there is one."""
