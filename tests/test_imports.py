@@ -1,0 +1,107 @@
+"""Who may import whom: the rules of docs/ARCHITECTURE.md, read from the source."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HOMES = {
+    "minipaged": ROOT,
+    "minipaged_kernels": ROOT / "kernels",
+    "minipaged_visualizer": ROOT / "visualizer",
+}
+VIEWS = ("minipaged_visualizer", "rich", "typer", "minipaged.cli", "minipaged.commands")
+
+# What a part may import beside the standard library and itself.
+MAY_IMPORT = {
+    "minipaged.memory": {"minipaged.errors"},
+    "minipaged_kernels": {"torch", "triton"},
+    "minipaged_visualizer": {"minipaged.memory", "minipaged.errors", "rich"},
+}
+# What is plain Python, so that it runs before torch is loaded or where there is none.
+PLAIN = (
+    "minipaged",
+    "minipaged.memory.integrity",
+    "minipaged.engine.scheduler",
+    "minipaged.engine.llm_engine",
+    "minipaged.models.catalog",
+    "minipaged.models.tokenizer",
+    "minipaged_visualizer.player",
+    "minipaged.commands.watch",
+    "minipaged.cli",
+)
+
+
+def sources(package: str) -> list[Path]:
+    top = package.split(".")[0]
+    return sorted((HOMES[top] / package.replace(".", "/")).rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports when it runs, anywhere in it."""
+    modules = set()
+    for node in at_run_time(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return modules
+
+
+def at_run_time(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those that only a type checker sees."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        yield from at_run_time(child)
+
+
+def lies_in(module: str, packages: set[str] | tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def is_standard(module: str) -> bool:
+    return module.split(".")[0] in sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_a_part_imports_what_it_may(part: str) -> None:
+    assert sources(part)
+    for path in sources(part):
+        for module in imported(path):
+            allowed = lies_in(module, MAY_IMPORT[part] | {part}) or is_standard(module)
+            assert allowed, f"{path.relative_to(ROOT)} imports {module}"
+
+
+@pytest.mark.parametrize("part", ["minipaged.engine", "minipaged.models", "minipaged.memory"])
+def test_the_engine_knows_no_view(part: str) -> None:
+    assert sources(part)
+    for path in sources(part):
+        for module in imported(path):
+            assert not lies_in(module, VIEWS), f"{path.relative_to(ROOT)} imports {module}"
+
+
+@pytest.mark.parametrize("module", PLAIN)
+def test_a_plain_module_loads_without_torch(module: str) -> None:
+    code = f"import sys; sys.modules['torch'] = sys.modules['numpy'] = None; import {module}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_memory_loads_with_the_standard_library_alone() -> None:
+    modules = ", ".join(
+        f"minipaged.memory.{path.stem}"
+        for path in sources("minipaged.memory")
+        if path.stem != "__init__"
+    )
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {modules}"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
