@@ -43,19 +43,26 @@ class ModelRunner:
         )
 
     def run(self, step: SchedulerOutput, manager: KVCacheManager) -> Tensor:
-        """Compute a step: moves first, then all chunks at once.
+        """Compute a step: moves first, then all chunks at once; takes the moves off `step`.
 
         Returns:
             fp32 [num_logits, vocab_size]: a row for each chunk that `needs_logits`, in order.
         """
-        kv_cache.swap_blocks(self.kv_cache, self.swap_cache, step.swap_outs)
-        kv_cache.swap_blocks(self.swap_cache, self.kv_cache, step.swap_ins)
-        kv_cache.copy_blocks(self.kv_cache, step.copies)
+        self._move_blocks(step)
         if not step.chunks:
             return torch.empty(0, self.model.config.vocab_size)
         batch = build_batch(step, manager, self.model.device)
         hidden = self.model.forward(batch.input_ids, batch.positions, self.kv_cache, batch.metadata)
         return self.model.compute_logits(hidden[batch.logits_rows])
+
+    def _move_blocks(self, step: SchedulerOutput) -> None:
+        """Run each kind of move once: in a second run of the step its blocks hold other content."""
+        kv_cache.swap_blocks(self.kv_cache, self.swap_cache, step.swap_outs)
+        step.swap_outs.clear()
+        kv_cache.swap_blocks(self.swap_cache, self.kv_cache, step.swap_ins)
+        step.swap_ins.clear()
+        kv_cache.copy_blocks(self.kv_cache, step.copies)
+        step.copies.clear()
 
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
         """Choose a token for each row of `logits`."""
