@@ -42,6 +42,11 @@ class Ahead:
         self.is_busy = True
         self._wishes.put(True)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` would give a result now."""
+        return not self._results.empty()
+
     def take(self) -> Advanced | None:
         """Give the step that was asked for, or None if it is not there yet."""
         try:

@@ -28,7 +28,8 @@ def play_plain(source: Source, console: Console) -> None:
         timeline.last()
         _print(console, _line(timeline, step))
     for seq, sequence in sorted(timeline.state.sequences.items()):
-        _print(console, f"{letters(seq)}: {''.join(token.text for token in sequence.output)}")
+        text = "".join(token.text for token in sequence.output)
+        _print(console, f"{letters(seq)}: {text.lstrip(' ')}")
 
 
 def _line(timeline: Timeline, step: TraceStep) -> str:
