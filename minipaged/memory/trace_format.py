@@ -161,7 +161,7 @@ def _decode_object(line: bytes) -> dict[str, Any]:
         if "\\ud" in text or "\\uD" in text:
             json.dumps(row, ensure_ascii=False).encode()  # refuses what no terminal could print
     except (ValueError, RecursionError) as e:
-        raise ValueError(f"not JSON ({e!s:.80})") from e
+        raise ValueError(f"not JSON ({e!s:.100})") from e
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
     return row

@@ -1,0 +1,22 @@
+"""Settings that hold for every test: one thread, no network, the same examples each time."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# Read when torch, tokenizers and huggingface_hub are imported: nothing here imports them.
+for name, value in {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+}.items():
+    os.environ[name] = value
+
+# `ci` gives the same examples on every machine; `HYPOTHESIS_PROFILE=search` looks for new ones.
+settings.register_profile("ci", derandomize=True, database=None, deadline=None)
+settings.register_profile("search", max_examples=2000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
