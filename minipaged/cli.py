@@ -136,6 +136,23 @@ def check(file: Path) -> None:
     print(f"{file}: {num_steps} steps, {num_events} events, every invariant holds")
 
 
+@app.command()
+def bench(
+    model: Model = DEFAULT_MODEL,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "bfloat16",
+    against: Annotated[Optional[str], typer.Option(help="transformers")] = None,
+    rounds: Annotated[int, typer.Option(help="Every contender in turn, so many times.")] = 3,
+    requests: Annotated[int, typer.Option(help="Prompts of 20-200 tokens.")] = 32,
+    new_tokens: Annotated[int, typer.Option(help="New tokens for each of them.")] = 64,
+    as_json: AsJson = False,
+) -> None:
+    """Measure tokens a second, where the time goes, and what tracing costs."""
+    from minipaged.commands.bench import bench
+
+    options = {"num_requests": requests, "new_tokens": new_tokens}
+    bench(model, dtype, against, rounds, options, as_json)
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
     for stream in (sys.stdout, sys.stderr):

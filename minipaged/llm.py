@@ -77,7 +77,7 @@ class LLM:
         if trace == "deep":
             raise ConfigError('trace is True, False or the path of a file, not "deep"')
         files = resolve(str(model), _say)
-        config.check_model_len(files.config.max_position_embeddings)
+        config.check_model_len(files.config)
         self._files = files
         self._tokenizer = load_tokenizer(files)
         transformer = load_model(files, dtype, device, attention)
@@ -115,7 +115,7 @@ class LLM:
             RequestRefusedError: A prompt can never run here. None of them is started.
         """
         parsed = self._parse_all(prompts)
-        params = _one_each(sampling_params or SamplingParams(), len(parsed))
+        params = _one_each(sampling_params, len(parsed))
         return cast(list[RequestOutput], self._run_all(parsed, params, use_tqdm))
 
     def chat(
@@ -138,7 +138,7 @@ class LLM:
         single = all(isinstance(message, Mapping) for message in messages)
         chats = cast(Sequence[Sequence[Message]], [messages] if single else messages)
         parsed = [self._parse_chat(chat) for chat in chats]
-        params = _one_each(sampling_params or SamplingParams(), len(parsed))
+        params = _one_each(sampling_params, len(parsed))
         return cast(list[RequestOutput], self._run_all(parsed, params, use_tqdm))
 
     def beam_search(
@@ -150,6 +150,8 @@ class LLM:
             RequestRefusedError: A prompt can never run here. None of them is started.
         """
         parsed = self._parse_all(prompts)
+        if not isinstance(params, BeamSearchParams):
+            raise ConfigError(f"beam_search takes BeamSearchParams, not {params!r:.50}")
         outputs = self._run_all(parsed, [params] * len(parsed), use_tqdm)
         return cast(list[BeamSearchOutput], outputs)
 
@@ -158,16 +160,17 @@ class LLM:
     ) -> Iterator[str]:
         """Yield the text of one sample piece by piece, never half a character.
 
-        Closing the iterator aborts the request.
+        The request is queued with the first piece; closing the iterator aborts it.
 
         Raises:
             RequestRefusedError: The prompt can never run here, or n is not 1.
         """
-        params = sampling_params or SamplingParams()
+        (params,) = _one_each(sampling_params, 1)
         if params.n != 1:
             raise RequestRefusedError(f"only one text can be streamed, not n={params.n}")
-        request_id = self.add_request(prompt, params)
-        return self._pieces(request_id)
+        text, token_ids = self._parse(prompt)
+        self.engine.check_request(token_ids, params)
+        return self._pieces(text, token_ids, params)
 
     # --- step by step -------------------------------------------------------------------------
 
@@ -177,6 +180,8 @@ class LLM:
         Raises:
             RequestRefusedError: It can never run here; the message gives the numbers.
         """
+        if params is not None and not isinstance(params, SamplingParams | BeamSearchParams):
+            raise ConfigError(f"params are SamplingParams or BeamSearchParams, not {params!r:.50}")
         text, token_ids = self._parse(prompt)
         return self.engine.add_request(token_ids, params or SamplingParams(), text)
 
@@ -242,9 +247,7 @@ class LLM:
                         outputs[live.request.request_id] = live.output()
                         bar.update()
         finally:
-            for request_id in ids:
-                if request_id not in outputs:
-                    self.engine.abort(request_id)
+            self.engine.abort_all(ids)
         return [outputs[request_id] for request_id in ids]
 
     def _add_all(self, requests: Sequence[tuple[str | None, list[int], Params]]) -> list[str]:
@@ -259,24 +262,31 @@ class LLM:
         self._unclaimed += [live.output() for live in ended if live.request.request_id not in ids]
         return [live for live in ended if live.request.request_id in ids]
 
-    def _pieces(self, request_id: str) -> Iterator[str]:
+    def _pieces(
+        self, prompt: str | None, token_ids: list[int], params: SamplingParams
+    ) -> Iterator[str]:
+        request_id = self.engine.add_request(token_ids, params, prompt)
         live = self.engine.request(request_id)
         assert isinstance(live, SampleRequest)
         (completion,) = live.completions.values()
         given = 0
         try:
-            while live.request.live:
-                self._step_and_claim([request_id])
-                text = completion.safe_text
-                if len(text) > given:
-                    yield text[given:]
-                    given = len(text)
+            while True:  # others' steps bring it further, too, and perhaps to its end
+                piece = completion.safe_text[given:]
+                if piece:
+                    given += len(piece)
+                    yield piece
+                elif completion.finish_reason is not None:
+                    return
+                else:
+                    self._step_and_claim([request_id])
         finally:
-            if live.request.live:
-                self.engine.abort(request_id)
+            self.engine.abort_all([request_id])
+            self._unclaimed = [o for o in self._unclaimed if o.request_id != request_id]
 
     def _parse_all(self, prompts: Prompt | Sequence[Prompt]) -> list[_Parsed]:
-        if isinstance(prompts, str | Mapping) or _is_token_ids(prompts):
+        several = isinstance(prompts, Sequence) and not isinstance(prompts, (str, bytes))
+        if not several or _is_token_ids(prompts):
             return [self._parse(cast(Prompt, prompts))]
         return [self._parse(prompt) for prompt in cast(Sequence[Prompt], prompts)]
 
@@ -294,7 +304,7 @@ class LLM:
                 )
         if isinstance(prompt, str):
             return prompt, self._tokenizer.encode(prompt) if prompt else []
-        if isinstance(prompt, Sequence) and all(type(token) is int for token in prompt):
+        if _is_token_ids(prompt) or (isinstance(prompt, list | tuple) and not prompt):
             return None, list(cast(Sequence[int], prompt))
         raise RequestRefusedError(
             f"a prompt is a string or a list of token ids, not {prompt!r:.50}"
@@ -320,14 +330,21 @@ def _engine_config(options: Mapping[str, Any]) -> EngineConfig:
 
 
 def _one_each(params: Any, count: int) -> list[SamplingParams]:
-    each = [params] * count if isinstance(params, SamplingParams) else list(params)
-    if len(each) != count:
-        raise RequestRefusedError(f"{len(each)} sampling params for {count} prompts")
-    return each
+    """Give params for each of `count` prompts, made of one for all, one for each, or None."""
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if not isinstance(params, Sequence) or not all(isinstance(p, SamplingParams) for p in params):
+        raise ConfigError(f"sampling params are one SamplingParams or a list, not {params!r:.50}")
+    if len(params) != count:
+        raise RequestRefusedError(f"{len(params)} sampling params for {count} prompts")
+    return list(params)
 
 
-def _is_token_ids(prompts: object) -> bool:
-    return isinstance(prompts, Sequence) and bool(prompts) and all(type(p) is int for p in prompts)
+def _is_token_ids(prompt: object) -> bool:
+    """Whether it is a list of ids; bytes are none, though they are integers."""
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes):
+        return False
+    return bool(prompt) and all(type(token) is int for token in prompt)
 
 
 def _say(line: str) -> None:

@@ -27,7 +27,7 @@ class Completion:
         self.text = ""
         self.finish_reason: str | None = None
         self._eos: Collection[int] = tokenizer.eos_token_ids
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizer = Detokenizer(tokenizer, continues=True)
         self._cumulative_logprob = 0.0
         self._logprobs: list[dict[int, float]] = []
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from minipaged.errors import ConfigError
 from minipaged.memory.trace_format import MAX_BLOCKS, TraceHeader
+from minipaged.models.config import ModelConfig
 
 _MOST = {"block_size": 1024, "num_blocks": MAX_BLOCKS, "num_swap_blocks": MAX_BLOCKS}
 _SCHEDULING = (
@@ -67,15 +68,17 @@ class EngineConfig:
                 f"max_num_seqs ({self.max_num_seqs}): each decodes one token a step"
             )
 
-    def check_model_len(self, model_len: int) -> int:
-        """Give the longest text that runs with a model made for `model_len` tokens.
+    def check_model_len(self, model: ModelConfig) -> int:
+        """Give the longest text (tokens, prompt included) that runs with a model.
 
         Raises:
             ConfigError: More is asked for, or a whole prompt would not fit into one step.
         """
-        wanted = self.max_model_len or model_len
-        if wanted > model_len:
-            raise ConfigError(f"max_model_len is {wanted}, the model was made for {model_len}")
+        most = model.max_position_embeddings
+        wanted = self.max_model_len or most
+        if wanted > most:
+            note = f" ({model.position_note})" if model.position_note else ""
+            raise ConfigError(f"max_model_len is {wanted}, the model was made for {most}{note}")
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < wanted:
             raise ConfigError(
                 f"without chunked prefill a step must hold a whole prompt: max_num_batched_tokens "

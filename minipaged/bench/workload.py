@@ -1,0 +1,43 @@
+"""What every contender has to do: prompts of random tokens, and a fixed number of new ones each."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`prompts` are token ids; each gets exactly `new_tokens` more, greedily, past any EOS."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    new_tokens: int
+
+    @property
+    def num_new_tokens(self) -> int:
+        """Tokens to generate in all."""
+        return len(self.prompts) * self.new_tokens
+
+    def head(self, num_prompts: int, new_tokens: int) -> Workload:
+        """Give a smaller one, to warm up."""
+        return Workload(self.prompts[:num_prompts], new_tokens)
+
+
+def make_workload(
+    vocab_size: int,
+    num_requests: int = 32,
+    lengths: tuple[int, int] = (20, 200),
+    new_tokens: int = 64,
+    seed: int = 0,
+) -> Workload:
+    """Draw prompts of a length in `lengths` (tokens, both ends included).
+
+    >>> [len(prompt) for prompt in make_workload(100, num_requests=3).prompts]
+    [118, 84, 82]
+    """
+    draw = random.Random(seed)
+    prompts = tuple(
+        tuple(draw.randrange(3, vocab_size) for _ in range(draw.randint(*lengths)))
+        for _ in range(num_requests)
+    )
+    return Workload(prompts, new_tokens)
