@@ -16,7 +16,10 @@ HOMES = {
     "minipaged_kernels": ROOT / "kernels",
     "minipaged_visualizer": ROOT / "visualizer",
 }
-VIEWS = ("minipaged_visualizer", "rich", "typer", "minipaged.cli", "minipaged.commands")
+VIEWS = (
+    *("minipaged_visualizer", "minipaged.cli", "minipaged.commands"),
+    *("rich", "typer", "anywidget", "ipywidgets", "plotly"),
+)
 
 # What a part may import beside the standard library and itself.
 MAY_IMPORT = {
@@ -105,3 +108,34 @@ def test_memory_loads_with_the_standard_library_alone() -> None:
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {modules}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_transformers_loads_where_the_folder_kernels_is_visible() -> None:
+    """It looks for a package of that name, and some versions took the folder for it."""
+    code = (
+        "import kernels; assert kernels.__file__ is None; from transformers import LlamaForCausalLM"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        "from __future__ import annotations\n"
+        "import a.b as c, d\n"
+        "if TYPE_CHECKING:\n    import only_for_types\n"
+        "def f():\n    if x:\n        from e.f import g, h\n"
+        "class C:\n    try:\n        import i\n    except ImportError:\n        import j\n",
+        encoding="utf-8",
+    )
+    assert imported(path) == {"__future__.annotations", "a.b", "d", "e.f.g", "e.f.h", "i", "j"}
+
+
+def test_a_name_that_only_begins_alike_lies_elsewhere() -> None:
+    assert lies_in("rich", ("rich",))
+    assert lies_in("rich.live.Live", ("rich",))
+    assert not lies_in("richer", ("rich",))
+    assert not lies_in("minipaged.memory_lab", {"minipaged.memory"})
+    assert is_standard("collections.abc.Sequence")
+    assert not is_standard("torch")
