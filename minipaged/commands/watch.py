@@ -9,15 +9,14 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minipaged.commands.scene import Arrival, arrive, pool_for, scene
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.llm_engine import LLMEngine, Params
-from minipaged.engine.sampling_params import SamplingParams
 from minipaged.errors import ConfigError, TraceError
-from minipaged.memory.block_table import blocks_at_most
 from minipaged.memory.events import Event
 from minipaged.memory.trace import Trace, TraceHeader, TraceStep
 from minipaged.models.catalog import resolve
@@ -65,9 +64,10 @@ def watch_live(
     _check_speed(speed)
     files = resolve(model, lambda line: print(line, file=sys.stderr))
     tokenizer = load_tokenizer(files)
-    arrivals = [Arrival(0, prompt, params) for prompt in prompts] or scene()
+    arrivals = [arrive(0, prompt, params, tokenizer) for prompt in prompts]
+    arrivals = arrivals or scene(tokenizer, config.block_size)
     if config.num_blocks is None:
-        config = replace(config, num_blocks=pool_for(arrivals, tokenizer, config.block_size))
+        config = replace(config, num_blocks=pool_for(arrivals, config.block_size))
     source = LiveSource(files, config, arrivals, tokenizer, trace_path)
     try:
         watch(source, steps_per_second=speed)
@@ -78,15 +78,6 @@ def watch_live(
 def _check_speed(speed: float) -> None:
     if not 0 < speed <= MAX_SPEED:
         raise ConfigError(f"speed must be above 0 and at most {MAX_SPEED} steps a second: {speed}")
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A prompt that comes in before step `step`."""
-
-    step: int
-    prompt: str
-    params: Params
 
 
 class LiveSource:
@@ -110,11 +101,10 @@ class LiveSource:
         self.ended = False
         self.status = f"loading {files.name} ..."
         self._files = files
-        self._tokenizer = tokenizer
         self._arrivals = deque(sorted(arrivals, key=lambda arrival: arrival.step))
         self.engine = LLMEngine(config, files.config, tokenizer, self._load, self.trace)
         for arrival in arrivals:
-            self.engine.check_request(tokenizer.encode(arrival.prompt), arrival.params)
+            self.engine.check_request(arrival.token_ids, arrival.params)
 
     @property
     def header(self) -> TraceHeader:
@@ -148,8 +138,7 @@ class LiveSource:
             or not self.engine.has_unfinished_requests
         ):
             arrival = self._arrivals.popleft()
-            token_ids = self._tokenizer.encode(arrival.prompt)
-            self.engine.add_request(token_ids, arrival.params, arrival.prompt)
+            self.engine.add_request(arrival.token_ids, arrival.params, arrival.prompt)
 
     def _load(self) -> ModelRunner:
         from minipaged.engine.model_runner import ModelRunner, load_model
@@ -158,42 +147,3 @@ class LiveSource:
         config = self.engine.config
         assert config.num_blocks is not None
         return ModelRunner(model, config.num_blocks, config.block_size, config.num_swap_blocks)
-
-
-# --- the scene without a prompt -----------------------------------------------------------------
-
-POOL_SHARE, MIN_POOL = 0.6, 16
-SYSTEM = "You are a storyteller who tells short stories for small children.\n\n"
-TITLES = ("The fox and the kite", "The river and the moon", "A mouse at sea", "The old clock")
-
-
-def scene() -> list[Arrival]:
-    """Give requests that show all there is to see, given a small pool.
-
-    One alone; then three samples that share the system prompt with it and part by copy-on-write;
-    then two more, for which blocks must be evicted and somebody preempted. EOS is ignored, so that
-    the lengths, and with them the events, are the same with every model.
-    """
-    one = SamplingParams(temperature=0.8, seed=1, max_tokens=30, ignore_eos=True)
-    three = replace(one, n=3, seed=2, max_tokens=22)
-    return [
-        Arrival(0, _prompt(0), one),
-        Arrival(4, _prompt(1), three),
-        Arrival(10, _prompt(2), replace(one, seed=3)),
-        Arrival(16, _prompt(3), replace(one, seed=4, max_tokens=40)),
-    ]
-
-
-def pool_for(arrivals: Sequence[Arrival], tokenizer: Tokenizer, block_size: int) -> int:
-    """Give a pool that is large enough for each request alone, but too small for all at once."""
-    needs = []
-    for arrival in arrivals:
-        params = arrival.params
-        width = params.n if isinstance(params, SamplingParams) else params.beam_width
-        length = len(tokenizer.encode(arrival.prompt))
-        needs.append(blocks_at_most(length, params.max_tokens, width, block_size))
-    return max(*needs, round(POOL_SHARE * sum(needs)), MIN_POOL)
-
-
-def _prompt(index: int) -> str:
-    return f"{SYSTEM}{TITLES[index]}. Once upon a time,"
