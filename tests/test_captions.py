@@ -36,7 +36,7 @@ TOLD = [
     ),
     (
         ev.BlockEvicted(3, "h", 2),
-        "block 3 is evicted to make room for C: its prefix can't be found any more",
+        "block 3 is evicted to make room for C: its prefix is forgotten",
     ),
     (
         ev.Preempted(1, "recompute", "seq 0 needs 1 blocks, 0 free"),
@@ -85,9 +85,9 @@ def test_alike_events_in_a_row_are_one_line():
     taken = [ev.BlockAllocated(0, n, n + 10, "prompt") for n in range(3)]
     full = [ev.BlockPublished(10, "k", ""), ev.BlockPublished(11, "l", "")]
     assert [line.text for line in captions([*evicted, *taken, *full])] == [
-        "blocks 3 and 5 are evicted to make room for A: their prefix can't be found any more",
-        "block 6 is evicted to make room for B: its prefix can't be found any more",
-        "A takes blocks 10, 11 and 12: room for its prompt",
+        "blocks 3 and 5 are evicted to make room for A: their prefix is forgotten",
+        "block 6 is evicted to make room for B: its prefix is forgotten",
+        "A takes blocks 10 to 12: room for its prompt",
         "blocks 10 and 11 are full: who has the same prefix can share them now",
     ]
 
@@ -98,8 +98,8 @@ def test_different_events_are_never_joined():
 
 
 def test_long_lists_are_cut():
-    assert caption(ev.Released(0, tuple(range(40)), "finished")).text == (
-        "A gives back blocks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 28 more: it is finished"
+    assert caption(ev.Released(0, tuple(range(0, 80, 2)), "finished")).text == (
+        "A gives back blocks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22 and 28 more: it is finished"
     )
     assert listed([1, 2, 3], limit=2) == "1, 2 and 3"
     assert listed([]) == ""

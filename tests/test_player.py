@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from minipaged_visualizer import keys
+from minipaged_visualizer import player as player_module
 from minipaged_visualizer.ahead import Advanced, Ahead
 from minipaged_visualizer.keys import NoKeyboard, open_keyboard, split_keys
 from minipaged_visualizer.player import Player, can_draw, watch
@@ -288,7 +289,7 @@ def test_the_first_frame_shows_the_preview_while_the_engine_still_loads():
     source.gate.set()
     shown = console.file.getvalue()
     assert "loading" in shown
-    assert "A takes blocks 0, 1, 2 and 3" in shown
+    assert "A takes blocks 0 to 3" in shown
 
 
 def test_a_caller_is_told_that_a_step_is_still_under_way():
@@ -367,6 +368,17 @@ def test_the_terminal_is_restored(key: str):
     written = console.file.getvalue()
     assert written.index(LEAVE_SCREEN) > written.index("\x1b[?1049h")
     assert SHOW_CURSOR in written[-40:]
+
+
+def test_ctrl_z_gives_the_terminal_back_until_the_shell_continues(monkeypatch: pytest.MonkeyPatch):
+    console = terminal()
+    left = []
+    monkeypatch.setattr(player_module, "suspend", lambda: left.append(console.file.getvalue()))
+    player, _ = play(FakeSource(), (0.6, "ctrl-z"), (1.5, "q"), console=console)
+    assert len(left) == 1
+    assert left[0].count("\x1b[?1049h") == left[0].count(LEAVE_SCREEN) == 1
+    assert console.file.getvalue().count("\x1b[?1049h") == 2
+    assert player.timeline.position.number >= 4
 
 
 def test_a_frame_is_drawn_only_when_something_changed():

@@ -41,10 +41,10 @@ def draw_chip(cell: Cell, width: int) -> Text:
     if not cell.owners:
         return line((CACHED * width if cell.is_cached else FREE.ljust(width), palette.DIM))
     full, eighths = divmod(cell.filled * width * 8 // cell.size, 8)
-    if cell.filled and not full:
-        full, eighths = 1, 0
     label = _label(cell, width)
-    columns = label[:full] + [(character, palette.RESERVED) for character, _ in label[full:]]
+    columns = label[:full] + [
+        (character, style + palette.PART) for character, style in label[full:]
+    ]
     columns += [_filled(cell)] * (full - len(columns))
     if eighths and len(columns) == full:
         columns.append((_EIGHTHS[eighths], palette.bar_style(cell.owners[0])))

@@ -106,7 +106,7 @@ def _tell(group: Sequence[ev.Event]) -> Caption:
 
 
 def _request(event: ev.Requested, _: str) -> str:
-    name = "" if event.name.isdigit() or not event.name else f" ({event.name})"
+    name = "" if event.name.isdigit() or not event.name else f" ({event.name:.40})"
     return f"{letters(event.seq)} arrives{name}: a prompt of {_tokens(event.num_prompt_tokens)}"
 
 
@@ -157,7 +157,7 @@ def _publish(event: ev.BlockPublished, blocks: str) -> str:
 def _evict(event: ev.BlockEvicted, blocks: str) -> str:
     are, their = ("are", "their") if blocks.startswith("blocks") else ("is", "its")
     who = letters(event.for_seq)
-    return f"{blocks} {are} evicted to make room for {who}: {their} prefix can't be found any more"
+    return f"{blocks} {are} evicted to make room for {who}: {their} prefix is forgotten"
 
 
 def _preempt(event: ev.Preempted, _: str) -> str:
@@ -217,7 +217,29 @@ def _likeness(event: ev.Event) -> tuple[object, ...]:
 
 
 def _blocks(blocks: Sequence[int]) -> str:
-    return f"block{'' if len(blocks) == 1 else 's'} {listed(blocks)}"
+    """Name blocks; three or more in a row are told by their ends.
+
+    >>> _blocks([7]), _blocks([9, 3, 2, 1, 0])
+    ('block 7', 'blocks 9 and 3 to 0')
+    """
+    runs: list[list[int]] = []
+    for block in blocks:
+        if runs and _continues(runs[-1], block):
+            runs[-1].append(block)
+        else:
+            runs.append([block])
+    names = [
+        name
+        for run in runs
+        for name in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))
+    ]
+    return f"block{'' if len(blocks) == 1 else 's'} {listed(names)}"
+
+
+def _continues(run: Sequence[int], block: int) -> bool:
+    """Tell whether `block` is the next one of a run upwards or downwards."""
+    step = block - run[-1]
+    return step == run[1] - run[0] if len(run) > 1 else abs(step) == 1
 
 
 def _tokens(count: int) -> str:

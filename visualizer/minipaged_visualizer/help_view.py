@@ -25,7 +25,7 @@ _SIGNS = (
     ("░", "cached: free, but who has the same prefix can share it"),
     ("+ =", "just taken from the free blocks; just shared"),
     ("« »", "copied from and to: copy-on-write"),
-    ("! -", "evicted: its prefix can't be found any more; given back"),
+    ("! -", "evicted, its prefix is forgotten; given back"),
     ("↓ ↑", "moved out to the swap pool; moved back in"),
     ("3→12", "logical block 3 of a sequence is physical block 12"),
     ("‹ so›", "chosen, but not in the cache yet: the next step writes it"),

@@ -7,6 +7,7 @@ runtime gives keys one by one. Where the input is no terminal, there are no keys
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from types import TracebackType
@@ -18,6 +19,7 @@ _NAMES = {
     "\r": "enter",
     "\n": "enter",
     "\x1b": "escape",
+    "\x1a": "ctrl-z",
     "\x1b[A": "up",
     "\x1b[B": "down",
     "\x1b[C": "right",
@@ -155,6 +157,9 @@ else:
         def __enter__(self) -> PosixKeyboard:
             self._before = termios.tcgetattr(self._fd)
             tty.setcbreak(self._fd)
+            attributes = termios.tcgetattr(self._fd)
+            attributes[6][termios.VSUSP] = b"\0"  # Ctrl-Z comes as a key: see `suspend`
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, attributes)
             return self
 
         def __exit__(
@@ -170,8 +175,15 @@ else:
         def read(self, timeout: float) -> str | None:
             """Give the next key's name, or None if none comes within `timeout` seconds."""
             if not self._keys and select.select([self._fd], [], [], timeout)[0]:
-                self._keys = split_keys(os.read(self._fd, 1024).decode(errors="replace"))
+                text = os.read(self._fd, 1024).decode(errors="replace")
+                self._keys = split_keys(text) if text else ["q"]  # nothing: the terminal is gone
             return self._keys.pop(0) if self._keys else None
+
+
+def suspend() -> None:
+    """Stop this process, as Ctrl-Z does, until the shell continues it."""
+    if sys.platform != "win32":
+        os.kill(os.getpid(), signal.SIGTSTP)
 
 
 def open_keyboard() -> Keyboard:

@@ -35,7 +35,6 @@ EVICTED = Style(color="#d55e00", bgcolor=_BLACK, reverse=True, bold=True)
 PENDING = Style(italic=True, dim=True)
 FRESH = Style(bold=True, underline=True)
 PART = Style(underline=True)
-RESERVED = Style(bold=True, underline=True)
 ALERT = Style(color="#d55e00", bold=True)
 
 

@@ -16,7 +16,7 @@ from rich.live import Live
 
 from minipaged.errors import MinipagedError
 from minipaged_visualizer.ahead import Ahead
-from minipaged_visualizer.keys import Keyboard, NoKeyboard, open_keyboard
+from minipaged_visualizer.keys import Keyboard, NoKeyboard, open_keyboard, suspend
 from minipaged_visualizer.options import Options
 from minipaged_visualizer.plain import play_plain
 from minipaged_visualizer.sources import Source
@@ -87,7 +87,7 @@ class Player:
         self._next_move = self._next_ask = clock()
         self._wanted: Callable[[], bool] | None = None
         self._error: Exception | None = None
-        self._is_quit = False
+        self._is_quit = self._is_suspended = False
         self._rate = TokenRate()
         self._drawn: object = None
 
@@ -99,18 +99,28 @@ class Player:
         """
         self.timeline.preview(self.source.preview())
         self.timeline.last()
-        with self._keyboard, Live(console=self._console, screen=True, auto_refresh=False) as live:
-            try:
-                while not self._is_over():
-                    self._draw(live)
-                    self.press(self._keyboard.read(self._patience()))
-                    self._take()
-                    self._move()
-                    self._ask()
-            finally:
-                self.ahead.close()
+        try:
+            while not self._is_over():
+                with (
+                    self._keyboard,
+                    Live(console=self._console, screen=True, auto_refresh=False) as live,
+                ):
+                    self._loop(live)
+                if self._is_suspended:
+                    suspend()
+        finally:
+            self.ahead.close()
         if self._error is not None:
             raise self._error
+
+    def _loop(self, live: Live) -> None:
+        self._is_suspended, self._drawn = False, None
+        while not self._is_over() and not self._is_suspended:
+            self._draw(live)
+            self.press(self._keyboard.read(self._patience()))
+            self._take()
+            self._move()
+            self._ask()
 
     def press(self, key: str | None) -> None:
         """Obey one key; unknown ones do nothing."""
@@ -198,6 +208,9 @@ class Player:
     def _close_help(self) -> None:
         self._set(show_help=False)
 
+    def _suspend(self) -> None:
+        self._is_suspended = True
+
     def _quit(self) -> None:
         self._is_quit = True
 
@@ -247,5 +260,6 @@ _ACTIONS: dict[str, Callable[[Player], None]] = {
     "backtab": lambda p: p._change_focus(-1),
     "?": Player._toggle_help,
     "escape": Player._close_help,
+    "ctrl-z": Player._suspend,
     "q": Player._quit,
 }

@@ -99,17 +99,22 @@ def _append_cell(row: Text, cell: Cell, shape: Shape, digits: int, focus: int | 
 
 
 def choose_shape(num_blocks: int, width: int, rows: int, most_rows: int) -> Shape:
-    """Give the roomiest shape that fits into `rows`; single letters may take `most_rows`.
+    """Give the roomiest shape that fits into `rows`; some may take `most_rows`.
 
     >>> choose_shape(num_blocks=16, width=80, rows=4, most_rows=4)
     Shape(chip=8, numbered=True, blocks_per_cell=1)
     >>> choose_shape(num_blocks=4096, width=80, rows=4, most_rows=4)
     Shape(chip=1, numbered=False, blocks_per_cell=16)
     """
-    for shape in (*_NUMBERED, *_CHIPS):
-        if num_rows(shape, num_blocks, width) <= rows:
-            return _widened(num_blocks, width) if shape == _NUMBERED[0] else shape
-    fits = (shape for shape in _LETTERS if num_rows(shape, num_blocks, width) <= most_rows)
+    if num_rows(_NUMBERED[0], num_blocks, width) <= rows:
+        return _widened(num_blocks, width)
+    limits = [(_NUMBERED, rows), (_NUMBERED, most_rows), (_CHIPS, rows), (_LETTERS, most_rows)]
+    fits = (
+        shape
+        for shapes, limit in limits
+        for shape in shapes
+        if num_rows(shape, num_blocks, width) <= limit
+    )
     return next(fits, _LETTERS[-1])
 
 

@@ -139,7 +139,7 @@ class _Picture:
 
     def _stacked(self, rows: int) -> list[Text]:
         """Put the events below the sequences, which get three fifths of the lines."""
-        sequences = self._sequences(self._width, max(rows * 3 // 5, 3))
+        sequences = self._sequences(self._width, max(-(-rows * 3 // 5), 3))
         room = rows - len(sequences) - 1
         events = self._events(self._width, room)
         return [*sequences, rule("What happened", "", self._width), *events]
