@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+import minipaged.models.parameters as parameters_module
 import minipaged.models.transformer as transformer_module
 from minipaged.engine import kv_cache
 from minipaged.engine.attention import build_metadata, get_attention_backend
@@ -332,33 +333,48 @@ def test_weights_do_not_stay_in_memory_beside_their_packed_form() -> None:
     assert not [ref for ref in alive if ref() is not None]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("rows", "inner", "outer"), [(1, 48, 80), (5, 7, 33), (130, 64, 16)])
-def test_packed_linear_equals_f_linear(rows: int, inner: int, outer: int, bias: bool) -> None:
-    if choose_linear(torch.bfloat16, CPU) is not PackedLinear:
+def test_packed_linear_equals_f_linear(
+    rows: int, inner: int, outer: int, bias: bool, dtype: torch.dtype
+) -> None:
+    if choose_linear(dtype, CPU) is not PackedLinear:
         pytest.skip("no packed layers on this machine")
     generator = torch.Generator().manual_seed(rows)
-    x = torch.randn(rows, inner, generator=generator).bfloat16()
-    weight = torch.randn(outer, inner, generator=generator).bfloat16()
-    offset = torch.randn(outer, generator=generator).bfloat16() if bias else None
-    expected = functional.linear(
-        x.double(), weight.double(), None if offset is None else offset.double()
-    )
+    x = torch.randn(rows, inner, generator=generator).to(dtype)
+    weight = torch.randn(outer, inner, generator=generator).to(dtype)
+    offset = torch.randn(outer, generator=generator).to(dtype) if bias else None
+    wide = [None if tensor is None else tensor.double() for tensor in (weight, offset)]
     actual = PackedLinear(weight, offset)(x)
-    assert actual.dtype == torch.bfloat16
-    torch.testing.assert_close(actual.double(), expected, atol=0.15, rtol=0.01)
+    assert actual.dtype == dtype
+    accuracy = 1e-5 if dtype == torch.float32 else 0.1
+    expected = functional.linear(x.double(), *wide)
+    torch.testing.assert_close(actual.double(), expected, atol=accuracy, rtol=0.01)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_linear_falls_back_where_packing_is_missing_or_wrong(
-    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert choose_linear(torch.float32, CPU) is PlainLinear
-    assert choose_linear(torch.bfloat16, torch.device("meta")) is PlainLinear
-    monkeypatch.setattr(PackedLinear, "__call__", lambda self, x: torch.zeros(5, 48))
-    assert choose_linear(torch.bfloat16, CPU) is PlainLinear
+    assert choose_linear(dtype, torch.device("meta")) is PlainLinear
+    monkeypatch.setattr(PackedLinear, "__call__", lambda self, x: torch.zeros(5, 48, dtype=dtype))
+    assert choose_linear(dtype, CPU) is PlainLinear
 
     def missing(self: PackedLinear, weight: Tensor, bias: Tensor | None = None) -> None:
         raise AttributeError("no such operator")
 
     monkeypatch.setattr(PackedLinear, "__init__", missing)
-    assert choose_linear(torch.bfloat16, CPU) is PlainLinear
+    assert choose_linear(dtype, CPU) is PlainLinear
+
+
+def test_other_dtypes_and_devices_are_not_packed() -> None:
+    assert choose_linear(torch.float16, CPU) is PlainLinear
+    assert choose_linear(torch.float64, CPU) is PlainLinear
+
+
+def test_a_model_on_plain_layers_gives_the_same_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parameters_module, "choose_linear", lambda dtype, device: PlainLinear)
+    model, twin = make_pair(FAMILIES["llama biases"])
+    assert isinstance(model.lm_head, PlainLinear)
+    assert_equal_logits(model, twin, [make_ids(7), make_ids(30)])
