@@ -21,7 +21,7 @@ from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
 from minipaged.engine.scheduler import Chunk, SchedulerOutput
 from minipaged.engine.sequence import Request
 from minipaged.engine.uniform import hash64
-from minipaged.memory.events import Event
+from minipaged.memory.events import Event, Requested
 from minipaged.memory.integrity import check_manager
 from minipaged.memory.kv_cache_manager import BlockMove, KVCacheManager
 from minipaged.memory.replay import Replay
@@ -253,6 +253,13 @@ class ScriptedEngine(LLMEngine):
         name = self.add_request(token_ids, kind(max_tokens=max_tokens, **options))
         return self.request(name).request
 
+    def occupy(self, num_blocks: int) -> int:
+        """Let a stranger take blocks, and give its sequence, to be freed by the caller."""
+        stranger = next(self._seq_ids)
+        self._notify(Requested(stranger, "stranger", num_blocks))
+        self.manager.allocate(stranger, [VOCAB_SIZE] * num_blocks * self.config.block_size)
+        return stranger
+
     def table(self, request: Request, index: int = 0) -> list[int]:
         """Give the blocks of one of the live sequences of a request."""
         return self.manager.block_table(request.live[index].seq_id)
@@ -261,11 +268,23 @@ class ScriptedEngine(LLMEngine):
         """Give the blocks of each live sequence of a request."""
         return [self.manager.block_table(s.seq_id) for s in request.live]
 
+    def chunks(self) -> list[tuple[int, int, int]]:
+        """Plan the next step, and give (sequence, start, stop) of each chunk."""
+        return [(c.sequence.seq_id, c.start, c.stop) for c in self.schedule().chunks]
+
     def steps(self, count: int) -> None:
         """Run some steps."""
         for _ in range(count):
             self.step()
             self.check()
+
+    def queues(self) -> tuple[list[str], list[str], list[str]]:
+        """Give the names of requests that wait, run, and are swapped out."""
+        s = self.scheduler
+        waiting, running, swapped = (
+            [request.request_id for request in queue] for queue in (s.waiting, s.running, s.swapped)
+        )
+        return waiting, running, swapped
 
     def finish(self, most: int = 500) -> None:
         """Run until all is done, in a bounded number of steps, and see all blocks come back."""
