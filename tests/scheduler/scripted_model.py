@@ -10,12 +10,13 @@ a text can be worked out without an engine (`solo_text`), and must come out the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.llm_engine import LLMEngine
-from minipaged.engine.outputs import RequestOutput
+from minipaged.engine.outputs import BeamSearchOutput, RequestOutput
 from minipaged.engine.sampler import SampledToken, SamplingRow
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
 from minipaged.engine.scheduler import Chunk, SchedulerOutput
@@ -333,3 +334,19 @@ def seed_of(engine: LLMEngine, request: Request, params: SamplingParams) -> int:
 def texts(output: RequestOutput) -> list[list[int]]:
     """Give the tokens of each sample."""
     return [completion.token_ids for completion in output.outputs]
+
+
+def solo_beams(prompt: Sequence[int], params: BeamSearchParams) -> list[Any]:
+    """Give the sequences that a beam search finds when it is alone in a large pool."""
+    return _solo_beams(tuple(prompt), params)
+
+
+@lru_cache(maxsize=4096)
+def _solo_beams(prompt: tuple[int, ...], params: BeamSearchParams) -> list[Any]:
+    engine = ScriptedEngine(num_blocks=200)
+    live = engine.request(engine.add_request(prompt, params))
+    while live.request.live:
+        engine.step()
+    output = live.output()
+    assert isinstance(output, BeamSearchOutput)
+    return output.sequences
