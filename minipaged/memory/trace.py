@@ -137,6 +137,7 @@ class TraceReader:
         self._line_number = 0
         self._next_step = 0
         self._rest = b""
+        self._failure: TraceError | None = None
         self._file = _open_to_read(self.path)
         try:
             line = self._next_line()
@@ -154,10 +155,23 @@ class TraceReader:
         return self._line_number
 
     def poll(self) -> list[TraceStep]:
-        """Give the steps that were completed since the last call; a half line is kept for later."""
-        steps = []
-        while (step := self._read_step()) is not None:
+        """Give the steps that were completed since the last call; a half line is kept for later.
+
+        Raises:
+            TraceError: The next line is wrong; the call before gave the steps up to it.
+        """
+        steps: list[TraceStep] = []
+        while self._failure is None:
+            try:
+                step = self._read_step()
+            except TraceError as e:
+                self._failure = e
+                break
+            if step is None:
+                return steps
             steps.append(step)
+        if not steps:
+            raise self._failure
         return steps
 
     def __iter__(self) -> Iterator[TraceStep]:

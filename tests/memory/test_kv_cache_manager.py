@@ -188,6 +188,10 @@ def test_a_parent_without_a_computed_token_shares_nothing():
     m.start(0, P[:4])
     m.fork(0, 1)
     assert m.block_table(1) == []
+    m.fork(0, 2)
+    num_events = len(m.events)
+    m.free(2)
+    assert len(m.events) == num_events  # nothing to release
     m.append(1, 5)
     m.check()
 

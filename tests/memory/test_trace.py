@@ -291,6 +291,17 @@ def test_a_bad_line_is_told_when_it_is_reached(path):
             next(steps)
 
 
+def test_a_bad_line_costs_none_of_the_steps_before_it_when_a_file_is_followed(path):
+    good = [TraceStep(number, 0, 0, "", ()) for number in range(3)]
+    lines = [header_line(HEADER), *map(step_line, good), b"{}\n", step_line(good[0])]
+    path.write_bytes(b"".join(lines))
+    with TraceReader(path) as reader:
+        assert reader.poll() == good
+        for _ in range(2):
+            with pytest.raises(TraceError, match="line 5: 'step' is missing"):
+                reader.poll()
+
+
 # --- files that are none --------------------------------------------------------------------------
 
 
