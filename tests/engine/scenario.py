@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from random_models import RandomModel, random_prompt
+from random_models import MAX_MODEL_LEN, RandomModel, random_prompt
 from watched_engine import WatchedLLM
 
 from minipaged import SamplingParams
@@ -94,7 +94,8 @@ class Scenario:
             num_blocks=max(needed) if small else sum(needed),
             num_swap_blocks=(max(needed) // 2 + 1 if small else sum(needed)) if swaps else 0,
             max_num_seqs=MAX_SEQS,
-            max_num_batched_tokens=MAX_SEQS if self.chunked else 2048,
+            max_num_batched_tokens=MAX_SEQS if self.chunked else MAX_MODEL_LEN,
+            enable_chunked_prefill=self.chunked,
             enable_prefix_caching=self.warm,
             preemption="swap" if swaps else "recompute",
         )

@@ -3,7 +3,13 @@
 The models are random, in fp32. Each run is checked after every step: the replayed trace equals the
 manager's memory, and in the end every block is free.
 
-Bugs that were planted in the engine and caught:
+Bugs that were planted in the engine and caught, here or in the files beside this one: block copies
+left out; block copies, or the way into the swap pool, in the wrong order; V not swapped; a window
+one token too wide; positions that begin anew with each chunk; a prefix hit that leaves no token to
+compute; hashes that are not chained; draws that depend on the prompt's length; samples that share a
+seed; recomputation that loses the token sampled last; YaRN without its factor; llama3's frequencies
+without blending; a key behind the query that is seen; a slot off by one; a bias left out; samples
+that catch up by one token too many.
 """
 
 from __future__ import annotations

@@ -237,6 +237,14 @@ def test_other_dtypes(random_model, dtype) -> None:
     assert [len(one.token_ids) for output in outputs for one in output.outputs] == [9] * 4
 
 
+def test_the_number_of_blocks_comes_from_the_memory_budget(random_model) -> None:
+    folder = str(random_model(Variant()).folder)
+    # 2 layers, K and V, 2 heads of 8 elements of 4 bytes for each of 16 tokens
+    assert LLM(folder, kv_cache_memory_bytes=100_000).memory().num_blocks == 100_000 // 4096
+    assert LLM(folder, kv_cache_memory_bytes=4096).memory().num_blocks == 1
+    assert LLM(folder, kv_cache_memory_bytes=9999, num_blocks=7).memory().num_blocks == 7
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[Any, Any, type[MinipagedError], str]] = [
