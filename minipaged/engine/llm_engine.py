@@ -203,7 +203,7 @@ class LLMEngine:
             self._note_tokens(self._append(draws) + self._extend(beams))
             self._finish_ended(requests)
         except BaseException:
-            self.abort_all({chunk.request.request_id for chunk in step.chunks})
+            self.abort_all([chunk.request.request_id for chunk in step.chunks])
             raise
         if self.trace:
             self.trace.end_step(step.num_tokens - decode, decode)

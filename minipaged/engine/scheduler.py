@@ -257,8 +257,12 @@ class Scheduler:
             num_new = len(prefix) - self.manager.count_cached_tokens(prefix)
             if num_new > self._budget(step):
                 return False
-        at_most, extra = self._blocks_at_most(request), self._blocks_after_fork(request)
-        status = self.manager.can_allocate(prefix, at_most=at_most, extra=extra)
+        not_forked = [request, *(r for r in self.running if not r.is_forked)]
+        status = self.manager.can_allocate(
+            prefix,
+            at_most=self._blocks_at_most(request),
+            extra=sum(map(self._blocks_after_fork, not_forked)),
+        )
         assert status is not AllocStatus.NEVER, "refused when it was added"
         if status is AllocStatus.LATER:
             return False
@@ -326,7 +330,7 @@ class Scheduler:
         return sum(1 + blocks_for(gap - 1, self.manager.block_size) for gap in gaps)
 
     def _blocks_after_fork(self, request: Request) -> int:
-        """Give the blocks that a resumed request takes soon after its prompt: its own tokens."""
+        """Give the blocks that samples take soon after the prompt: copies, and tokens they have."""
         if len(request.live) == 1:
             return 0
         size = self.manager.block_size

@@ -272,6 +272,18 @@ class TestAdmission:
         engine.steps(3)
         assert engine.chunks() == [(1, 0, 5)]
 
+    def test_the_room_for_a_groups_copies_is_not_given_away_in_the_same_step(self):
+        engine = ScriptedEngine(6)
+        engine.add("ijklm", n=3, max_tokens=3)
+        engine.add("no", max_tokens=4)
+        engine.add("pqrst", max_tokens=2)
+        assert engine.chunks() == [(0, 0, 5), (3, 0, 2)]
+        engine.steps(1)
+        assert engine.manager.pool.num_free == 3
+        assert engine.chunks() == [(0, 5, 6), (1, 5, 6), (2, 5, 6), (3, 2, 3)]
+        engine.finish()
+        assert preemptions(engine) == []
+
     def test_whoever_may_start_can_allocate(self):
         """Hits in the free list leave it: they are not free for the rest of the prompt."""
         engine = ScriptedEngine(4)
