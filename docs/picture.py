@@ -1,7 +1,7 @@
 """Draw docs/watch.svg, README's picture of the terminal view, from one step of a trace.
 
 minipaged watch --trace run.jsonl
-python docs/picture.py run.jsonl --step 23
+python docs/picture.py run.jsonl --step 5
 """
 
 from __future__ import annotations
