@@ -8,7 +8,7 @@ free    a dot
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -76,9 +76,8 @@ def _names(owners: Iterable[int]) -> list[tuple[str, Style]]:
     return [(letter, palette.owner_style(owner)) for owner in owners for letter in letters(owner)]
 
 
-def draw_letter(cells: Iterable[Cell]) -> tuple[str, Style]:
+def draw_letter(cells: Sequence[Cell]) -> tuple[str, Style]:
     """Draw one block, or several, as one character: a sign, an owner, how many, or a state."""
-    cells = list(cells)
     sign = next((cell.sign for cell in cells if cell.sign), "")
     owners = {owner for cell in cells for owner in cell.owners}
     if sign:

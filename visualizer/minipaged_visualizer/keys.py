@@ -156,7 +156,7 @@ else:
 
         def __enter__(self) -> PosixKeyboard:
             self._before = termios.tcgetattr(self._fd)
-            tty.setcbreak(self._fd)
+            tty.setcbreak(self._fd, termios.TCSADRAIN)  # keys typed before count
             attributes = termios.tcgetattr(self._fd)
             attributes[6][termios.VSUSP] = b"\0"  # Ctrl-Z comes as a key: see `suspend`
             termios.tcsetattr(self._fd, termios.TCSADRAIN, attributes)

@@ -19,7 +19,7 @@ def rule(title: str, about: str, width: int) -> Text:
     """Head a section: its title, a few words if they fit, and a rule to the end of the line."""
     shown = f"  {about}" if about and len(title) + len(about) + 4 < width else ""
     dashes = "─" * max(width - len(title) - len(shown) - 1, 0)
-    return line((title, palette.BOLD), (shown, palette.DIM), (f" {dashes}", palette.FAINT))
+    return line((title, palette.BOLD), (shown, palette.DIM), (f" {dashes}", palette.DIM))
 
 
 def columns(left: Sequence[Text], right: Sequence[Text], left_width: int, gap: int) -> list[Text]:

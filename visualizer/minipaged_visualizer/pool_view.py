@@ -6,7 +6,7 @@ a letter; at last a letter for 2, 4, 8, ... blocks, so that the largest pool is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich.text import Text
@@ -53,19 +53,18 @@ class Grid:
 
     def draw(self, shape: Shape, width: int, focus: int | None = None) -> list[Text]:
         """Draw the grid; the numbers of the blocks of `focus` stand out."""
+        per_row, size = cells_per_row(shape, self.num_blocks, width), shape.blocks_per_cell
+        num_cells = -(-self.num_blocks // size)
         digits = len(str(self.num_blocks - 1))
-        blocks_per_row = cells_per_row(shape, self.num_blocks, width) * shape.blocks_per_cell
+        by_cell = self._by_cell(size) if shape.chip == 1 else {}
         rows = []
-        for start in range(0, self.num_blocks, blocks_per_row):
-            stop = min(start + blocks_per_row, self.num_blocks)
-            row = line() if shape.numbered else line((f"{start:>{digits}} ", palette.DIM))
-            if shape.chip == 1:
-                for first in range(start, stop, shape.blocks_per_cell):
-                    last = min(first + shape.blocks_per_cell, stop)
-                    row.append(*draw_letter(self._interesting(first, last)))
-            else:
-                for block in range(start, stop):
-                    _append_cell(row, self._cell(block), shape, digits, focus)
+        for start in range(0, num_cells, per_row):
+            row = line() if shape.numbered else line((f"{start * size:>{digits}} ", palette.DIM))
+            for number in range(start, min(start + per_row, num_cells)):
+                if shape.chip == 1:
+                    row.append(*draw_letter(by_cell.get(number, ())))
+                else:
+                    _append_cell(row, self._cell(number), shape, digits, focus)
             rows.append(row)
         return rows
 
@@ -80,11 +79,12 @@ class Grid:
             self._signs.get(block, ""),
         )
 
-    def _interesting(self, first: int, last: int) -> Iterator[Cell]:
-        """Give the blocks in a range that are more than free."""
-        for block in range(first, last):
-            if block in self._owners or block in self._cached or block in self._signs:
-                yield self._cell(block)
+    def _by_cell(self, blocks_per_cell: int) -> dict[int, list[Cell]]:
+        """Give, by the number of the cell they go to, the blocks that are more than free."""
+        cells: dict[int, list[Cell]] = {}
+        for block in sorted({*self._owners, *self._cached, *self._signs}):
+            cells.setdefault(block // blocks_per_cell, []).append(self._cell(block))
+        return cells
 
 
 def _append_cell(row: Text, cell: Cell, shape: Shape, digits: int, focus: int | None) -> None:

@@ -158,4 +158,4 @@ def _last_slots(
 
 
 def _join(slots: list[tuple[str, Style]], separator: str) -> Text:
-    return line((separator, palette.FAINT)).join(line(slot) for slot in slots)
+    return line((separator, palette.DIM)).join(line(slot) for slot in slots)
