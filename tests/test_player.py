@@ -178,6 +178,15 @@ def test_pausing_pauses_the_engine_with_one_step_ahead_at_most():
     assert player.options.is_paused
 
 
+def test_paused_before_the_first_step_the_engine_does_nothing():
+    source = FakeSource(previewed=5)
+    play(source, (0.0, "space"), (2.0, "n"), (3.0, "home"), (4.0, "q"))
+    assert source.num_calls <= 1
+    source = FakeSource(previewed=5)
+    play(source, (0.0, "space"), (2.0, "p"), (3.0, "n"), (4.0, "q"))
+    assert source.num_calls == 0
+
+
 def test_space_runs_again_from_where_it_stands():
     _, keyboard = play(FakeSource(), (0.6, "space"), (2.0, "space"), (3.0, "q"))
     assert numbers(keyboard) == list(range(-1, numbers(keyboard)[-1] + 1))
