@@ -13,6 +13,7 @@ import pytest
 
 from minipaged.memory.block_pool import BlockPool
 from minipaged.memory.free_list import FreeList
+from minipaged.memory.kv_cache_manager import KVCacheManager
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "memory_ops.py"
 SMALL, LARGE = 1_000, 1_000_000
@@ -72,6 +73,25 @@ def test_a_big_pool_is_no_work_for_the_garbage_collector():
     free = FreeList.full(100_000)
     assert len(gc.get_objects()) - before < 100
     assert (pool.num_free, len(free)) == (75_000, 100_000)
+
+
+def test_a_block_is_offered_to_the_prefix_cache_once(monkeypatch):
+    manager = KVCacheManager(num_blocks=20, block_size=2)
+    offered: list[int] = []
+    publish = manager.pool.publish
+    monkeypatch.setattr(
+        manager.pool, "publish", lambda block, h: offered.append(block) or publish(block, h)
+    )
+    manager.allocate(0, [0])
+    manager.commit([(0, [0])])
+    for token in range(1, 20):
+        manager.append_slots(0)
+        manager.commit([(0, [token])])
+    assert offered == manager.block_table(0)
+    manager.allocate(1, range(20))
+    assert manager.num_tokens(1) == 18
+    manager.commit([(1, [18, 19])])
+    assert offered[10:] == manager.block_table(1)[9:]
 
 
 def test_the_script_prints_a_row_for_each_operation_and_a_column_for_each_size(memory_ops):

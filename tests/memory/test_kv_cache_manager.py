@@ -340,12 +340,18 @@ def test_hashes_stay_behind_and_swapped_in_blocks_are_published_only_if_theirs_i
     assert len(set(m.snapshot().hashes.values())) == len(m.snapshot().hashes)
 
 
-def test_swapping_in_may_evict():
-    m = Watched(2, 4, num_swap_blocks=2)
+def test_swapping_in_may_evict_and_what_was_evicted_is_published_again():
+    m = Watched(3, 4, num_swap_blocks=2)
     m.admit(0, P[:8])
+    hashes = set(m.snapshot().hashes.values())
     m.swap_out([0])
+    m.admit(1, [1])
     m.swap_in([0])
     assert [type(e) for e in m.events[-3:]] == [BlockEvicted, BlockEvicted, SwappedIn]
+    assert m.snapshot().hashes == {}
+    m.free(1)
+    m.append(0, 5)
+    assert set(m.snapshot().hashes.values()) == hashes
     m.check()
 
 
