@@ -307,7 +307,9 @@ class ScriptedEngine(LLMEngine):
             assert arrivals == sorted(set(arrivals)), f"a queue is out of order: {arrivals}"
             assert all(request.live for request in queue), "a queue holds a request that has ended"
         for request in scheduler.waiting:
-            assert not any(manager.has(s.seq_id) for s in request.live), "it waits with blocks"
+            for sequence in request.live:
+                assert not manager.has(sequence.seq_id), "it waits with blocks"
+                assert sequence.num_computed_tokens == 0
         for request in scheduler.running:
             for sequence in request.computing:
                 assert sequence.num_computed_tokens == manager.num_tokens(sequence.seq_id)

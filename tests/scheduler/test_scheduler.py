@@ -6,14 +6,13 @@ Blocks hold four tokens. A prompt of letters is a token a letter; `chunks()` giv
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.sampling_params import SamplingParams
-from minipaged.engine.scheduler import Scheduler
+from minipaged.engine.scheduler import Chunk, Scheduler
 from minipaged.engine.sequence import Request, Sequence
 from minipaged.errors import ConfigError, RequestRefusedError
 from minipaged.memory.block_table import blocks_at_most
@@ -694,6 +693,25 @@ class TestSchedulerAlone:
         assert [r.sequences[0].finish_reason for r in requests] == ["length"] * 3
         assert manager.pool.num_free == 4
 
-    def test_frozen_settings_can_be_replaced(self):
-        config = EngineConfig(num_blocks=4)
-        assert replace(config, num_blocks=5).num_blocks == 5
+    def test_it_refuses_what_can_never_run(self):
+        scheduler = Scheduler(EngineConfig(), KVCacheManager(num_blocks=2, block_size=4))
+        request = Request("0", tuple(range(8)), 1, 2, 0, [Sequence(0, 0, list(range(8)))])
+        with pytest.raises(RequestRefusedError, match="needs up to 3 blocks, the pool has 2"):
+            scheduler.add(request)
+        assert not scheduler.has_unfinished
+
+    def test_a_chunk_knows_its_tokens_and_where_they_stand(self):
+        chunk = Chunk(Request("0", (7, 8, 9), 1, 2, 0), Sequence(0, 0, [7, 8, 9]), 1, 2)
+        assert (chunk.token_ids, chunk.positions, chunk.stop) == ([8, 9], range(1, 3), 3)
+
+    def test_a_fork_belongs_to_the_request(self):
+        manager = KVCacheManager(num_blocks=4, block_size=4)
+        scheduler = Scheduler(EngineConfig(), manager)
+        parent, child = Sequence(0, 0, [7, 8, 9]), Sequence(1, 1, [7, 8, 9])
+        request = Request("0", (7, 8, 9), 2, 2, 0, [parent])
+        scheduler.add(request)
+        scheduler.commit(scheduler.schedule())
+        scheduler.fork(request, parent, child)
+        assert request.live == [parent, child]
+        assert child.num_computed_tokens == 3
+        assert manager.block_table(1) == manager.block_table(0) == [0]

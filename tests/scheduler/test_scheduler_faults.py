@@ -345,6 +345,17 @@ class TestInterruptions:
             outputs = [live.output() for live in engine.step()]
         assert texts(outputs[0]) == [solo_text(prompt, params, seed)]
 
+    def test_a_swap_block_that_an_aborted_request_gave_back_takes_the_next_one(self):
+        engine = ScriptedEngine(8, preemption="swap", num_swap_blocks=2)
+        engine.add("abcdef")
+        other = engine.add("ghijk", max_tokens=4)
+        engine.steps(1)
+        engine.scheduler.preempt(engine.request("0").request, "by hand")
+        engine.abort("0")
+        engine.scheduler.preempt(other, "by hand")
+        assert engine.schedule().swap_outs == [(2, 1), (3, 0)]
+        engine.finish()
+
     def test_copies_of_an_aborted_group_write_into_nobodys_block(self):
         engine = ScriptedEngine(16)
         engine.add("abcdef", n=3)
