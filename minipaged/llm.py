@@ -81,9 +81,7 @@ class LLM:
         self._files = files
         self._tokenizer = load_tokenizer(files)
         transformer = load_model(files, dtype, device, attention)
-        num_blocks = config.num_blocks or choose_num_blocks(
-            transformer, config.block_size, config.kv_cache_memory_bytes
-        )
+        num_blocks = config.num_blocks or choose_num_blocks(transformer, config)
         config = replace(config, num_blocks=num_blocks)
         runner = ModelRunner(transformer, num_blocks, config.block_size, config.num_swap_blocks)
         header = config.trace_header(

@@ -243,6 +243,7 @@ def test_watch_runs_pauses_and_quits(model: Path) -> None:
         view.read_until("paused")
         view.press("q")
         assert view.process.wait(timeout=20) == 0
+        view.read_until("A: ")  # the text stays when the view is gone
 
 
 def _wait_until(condition: Any, seconds: float = 60.0) -> None:

@@ -18,6 +18,7 @@ from minipaged.engine.config import EngineConfig
 from minipaged.engine.llm_engine import LLMEngine, Params
 from minipaged.errors import ConfigError, TraceError
 from minipaged.memory.events import Event
+from minipaged.memory.replay import Replay
 from minipaged.memory.trace import Trace, TraceHeader, TraceStep
 from minipaged.models.catalog import resolve
 from minipaged.models.model_files import ModelFiles
@@ -71,8 +72,22 @@ def watch_live(
     source = LiveSource(files, config, arrivals, tokenizer, trace_path)
     try:
         watch(source, steps_per_second=speed)
+        if sys.stdout.isatty():  # the view is gone from the screen, the texts should not be
+            print("\n".join(texts(source.trace)))
     finally:
         source.close()
+
+
+def texts(trace: Trace) -> list[str]:
+    """Give what each sequence of a run has written, a line each."""
+    from minipaged_visualizer.captions import letters
+
+    header = trace.header
+    state = Replay(header.num_blocks, header.block_size, header.num_swap_blocks)
+    for event in [event for step in trace.steps for event in step.events]:
+        state.apply(event)
+    written = {seq: "".join(t.text for t in s.output) for seq, s in state.sequences.items()}
+    return [f"{letters(seq)}: {text.strip()}" for seq, text in written.items()]
 
 
 def _check_speed(speed: float) -> None:

@@ -11,9 +11,11 @@ from torch import Tensor
 from minipaged.engine import kv_cache
 from minipaged.engine.attention import get_attention_backend
 from minipaged.engine.batch import build_batch
+from minipaged.engine.config import EngineConfig
 from minipaged.engine.sampler import SampledToken, SamplingRow, sample
 from minipaged.engine.scheduler import SchedulerOutput
 from minipaged.errors import ConfigError
+from minipaged.memory.block_table import blocks_for
 from minipaged.memory.kv_cache_manager import KVCacheManager
 from minipaged.models.config import ModelConfig
 from minipaged.models.model_files import ModelFiles
@@ -142,11 +144,18 @@ def choose_dtype(name: str, config: ModelConfig, device_type: str) -> torch.dtyp
     return DTYPES[name]
 
 
-def choose_num_blocks(model: Transformer, block_size: int, budget: int | None) -> int:
-    """Give how many blocks fit the memory budget, or what the device can spare without one."""
-    if budget is None and model.device.type == "cuda":
+def choose_num_blocks(model: Transformer, config: EngineConfig) -> int:
+    """Give how many blocks fit the memory budget.
+
+    Without one it is what the device can spare, but never more than `max_num_seqs` texts of
+    `max_model_len` tokens could fill.
+    """
+    size, budget = config.block_size, config.kv_cache_memory_bytes
+    if budget is not None:
+        return kv_cache.blocks_within(budget, model.config, size, model.dtype)
+    budget = DEFAULT_CPU_CACHE_BYTES
+    if model.device.type == "cuda":
         free, total = torch.cuda.mem_get_info(model.device)
         budget = int(free - (1 - GPU_MEMORY_SHARE) * total)
-    return kv_cache.blocks_within(
-        budget or DEFAULT_CPU_CACHE_BYTES, model.config, block_size, model.dtype
-    )
+    most = config.max_num_seqs * blocks_for(config.check_model_len(model.config), size)
+    return min(most, kv_cache.blocks_within(budget, model.config, size, model.dtype))

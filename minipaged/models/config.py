@@ -11,8 +11,8 @@ class RopeScaling:
     """How rotary frequencies are stretched for long texts.
 
     `kind` decides which of the other fields count: linear uses `factor`; llama3 uses `factor`,
-    `low_freq_factor`, `high_freq_factor` and `original_max_position_embeddings`; yarn uses `factor`, the
-    betas, `original_max_position_embeddings` and `attention_factor`.
+    `low_freq_factor`, `high_freq_factor` and `original_max_position_embeddings`; yarn uses
+    `factor`, the betas, `original_max_position_embeddings`, `attention_factor` and the mscales.
     """
 
     kind: Literal["linear", "llama3", "yarn"]
