@@ -471,7 +471,7 @@ class TestRefusals:
 
     def test_named_twice(self, m):
         with m.refused(ValueError, "seq 0 is named twice"):
-            m.swap_out([0, 1, 0])
+            m.swap_out([1, 0, 0])
         with m.refused(ValueError, "seq 2 is named twice"):
             m.swap_in([2, 2])
         m.append_slots(0)
