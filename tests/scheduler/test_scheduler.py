@@ -501,6 +501,14 @@ class TestRecompute:
         engine.scheduler.preempt(request, "by hand")
         assert engine.chunks() == [(1, 0, 7)]
 
+    def test_a_single_text_resumes_in_just_the_blocks_of_its_tokens(self):
+        engine = ScriptedEngine(3, enable_prefix_caching=False)
+        request = engine.add("abcd", max_tokens=9)
+        engine.steps(7)
+        engine.scheduler.preempt(request, "by hand")
+        assert engine.chunks() == [(0, 0, 11)]
+        engine.finish()
+
     def test_a_prompt_half_computed_starts_again(self):
         engine = ScriptedEngine(
             8, max_num_seqs=4, max_num_batched_tokens=4, enable_prefix_caching=False

@@ -220,7 +220,8 @@ class EngineMachine(RuleBasedStateMachine):
             return True
         fed = length + min(params.max_tokens, config.max_model_len - length) - 1
         own = -(-fed // size) - length // size
-        return length // size + width * own > config.num_blocks
+        needed: int = length // size + width * own
+        return needed > config.num_blocks
 
     def plan(self) -> None:
         """Schedule a step, if none is planned, and hold it against the rules."""
