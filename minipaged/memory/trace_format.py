@@ -102,7 +102,7 @@ def parse_header(line: bytes) -> TraceHeader:
     )
 
 
-def parse_step(line: bytes, first: int = 0) -> TraceStep:
+def parse_step(line: bytes, first: int) -> TraceStep:
     """Read the line of a step whose number must be `first` at least.
 
     Raises:

@@ -187,6 +187,14 @@ def test_settings_are_plain_values(setting):
         dataclasses.replace(HEADER, scheduler={"a": setting})
 
 
+def test_headers_and_steps_are_values():
+    step = TraceStep(0, 1, 2, "", ())
+    for value, name in ((HEADER, "num_blocks"), (step, "note")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, name, 9)
+    assert TraceStep(0, 1, 2, "", (), us=5) == step != TraceStep(0, 1, 2, "a", ())
+
+
 # --- a file that grows ----------------------------------------------------------------------------
 
 
