@@ -36,7 +36,6 @@ Message: TypeAlias = Mapping[str, Any]
 
 OUR_NAME_FOR = {
     "tokenizer": "nothing: the model brings its own",
-    "max_num_batched_tokens": "max_num_batched_tokens",
     "gpu_memory_utilization": "kv_cache_memory_bytes",
     "num_gpu_blocks_override": "num_blocks",
     "swap_space": "num_swap_blocks",
@@ -193,8 +192,9 @@ class LLM:
 
     def step(self) -> list[Output]:
         """Run one step and give the requests that came further, as they are now."""
+        outputs = [live.output() for live in self.engine.step()]
         unclaimed, self._unclaimed = self._unclaimed, []
-        return unclaimed + [live.output() for live in self.engine.step()]
+        return unclaimed + outputs
 
     def abort(self, request_id: str) -> Output:
         """End a request, free its blocks, and give what it has.

@@ -29,18 +29,14 @@ def generate(
     if streams and isinstance(params, SamplingParams):
         _stream(llm, prompts[0], params)
         return
-    outputs: dict[str, Output] = {}
-    ids = llm.add_requests(prompts, params)
+    requests = [llm.engine.request(i) for i in llm.add_requests(prompts, params)]
     try:
         while llm.has_unfinished_requests():
-            outputs.update((output.request_id, output) for output in llm.step())
-    except KeyboardInterrupt:
-        unfinished = [i for i in ids if i not in outputs or not outputs[i].finished]
-        outputs.update((i, llm.abort(i)) for i in unfinished)
-        raise
+            llm.step()
     finally:
-        done = [outputs[i] for i in ids if i in outputs]
-        _write(_as_json(llm, done) if as_json else "\n".join(map(_as_text, done)))
+        llm.engine.abort_all()
+        outputs = [request.output() for request in requests]
+        _write(_as_json(llm, outputs) if as_json else "\n".join(map(_as_text, outputs)))
 
 
 def _is_single(params: SamplingParams | BeamSearchParams) -> bool:

@@ -22,6 +22,7 @@ from minipaged.engine.scheduler import Scheduler, SchedulerOutput
 from minipaged.engine.sequence import Request
 from minipaged.engine.sequence import Sequence as Text
 from minipaged.engine.uniform import hash64
+from minipaged.engine.uninterrupted import uninterrupted
 from minipaged.errors import RequestRefusedError
 from minipaged.memory.events import Observer, Sampled, ignore
 from minipaged.memory.kv_cache_manager import KVCacheManager
@@ -112,6 +113,7 @@ class LLMEngine:
             raise RequestRefusedError(f"no unfinished request has the id {request_id!r}")
         return self._requests[request_id]
 
+    @uninterrupted()
     def add_request(
         self, prompt_token_ids: Sequence[int], params: Params, prompt: str | None = None
     ) -> str:
@@ -155,6 +157,7 @@ class LLMEngine:
         self.scheduler.check(_request("", prompt_token_ids, params, 0))
         return params
 
+    @uninterrupted()
     def abort(self, request_id: str) -> Output:
         """End a request at once, free its blocks, and give what it has so far.
 
@@ -178,6 +181,7 @@ class LLMEngine:
             if request_id in self._requests:
                 self.abort(request_id)
 
+    @uninterrupted()
     def schedule(self) -> SchedulerOutput:
         """Decide the next step and reserve its blocks, once; `step` runs it."""
         if self._scheduled is None:
@@ -188,7 +192,8 @@ class LLMEngine:
         """Run one step and give the requests that came further by a token, ended ones included.
 
         Until its tokens are chosen a step changes nothing but KV: if it fails or is interrupted, it
-        runs again. If that happens behind, its requests are aborted: half a step leads nowhere.
+        runs again. The rest can't be interrupted; if it fails, its requests are aborted: half a
+        step leads nowhere.
         """
         if not self.has_unfinished_requests:
             return []
@@ -196,6 +201,18 @@ class LLMEngine:
         logits = self.runner.run(step, self.manager)
         requests = self._requests_to_advance(step)
         draws, beams = self._draw(requests, logits), _choose_beams(requests, logits)
+        self._complete(step, requests, draws, beams)
+        return [live for live, _ in requests]
+
+    @uninterrupted()
+    def _complete(
+        self,
+        step: SchedulerOutput,
+        requests: Sequence[tuple[LiveRequest, list[int]]],
+        draws: Sequence[_Draw],
+        beams: Sequence[tuple[BeamRequest, BeamChoice]],
+    ) -> None:
+        """Note what was computed and chosen, and let go who came to an end."""
         decode = step.num_decode_tokens
         self._scheduled = None
         try:
@@ -207,7 +224,6 @@ class LLMEngine:
             raise
         if self.trace:
             self.trace.end_step(step.num_tokens - decode, decode)
-        return [live for live, _ in requests]
 
     def _requests_to_advance(self, step: SchedulerOutput) -> list[tuple[LiveRequest, list[int]]]:
         """Give the requests whose chunks end with their last token, and their rows of logits."""
