@@ -23,8 +23,8 @@ from minipaged.engine.stopping import (
 EOS = (2, 3)
 
 
-def reason(output: list[int], num_prompt_tokens: int = 5, max_model_len: int = 100, **kwargs):
-    return finish_reason(SamplingParams(**kwargs), EOS, num_prompt_tokens, output, max_model_len)
+def reason(output: list[int], **kwargs):
+    return finish_reason(SamplingParams(**kwargs), EOS, output)
 
 
 @pytest.mark.parametrize(
@@ -51,21 +51,13 @@ def test_finish_reason(output, kwargs, expected):
     assert reason(output, **kwargs) == expected
 
 
-def test_a_full_model_ends_a_sequence():
-    assert reason([8, 9], num_prompt_tokens=6, max_model_len=9) is None
-    assert reason([8, 9], num_prompt_tokens=7, max_model_len=9) == "length"
-    assert reason([8, 2], num_prompt_tokens=7, max_model_len=9) == "stop"
-
-
 def test_stop_tokens_are_banned_exactly_where_they_would_not_stop():
     params = SamplingParams(min_tokens=3, stop_token_ids=[7])
     for count in range(6):
         banned = banned_tokens(params, EOS, count)
         output = [8] * count
         for token in (2, 3, 7):
-            assert (token in banned) == (
-                finish_reason(params, EOS, 1, [*output, token], 99) is None
-            )
+            assert (token in banned) == (finish_reason(params, EOS, [*output, token]) is None)
     assert banned_tokens(params, EOS, 0) == (2, 3, 7)
 
 

@@ -49,7 +49,8 @@ class Completion:
         self._cumulative_logprob += token.logprob
         if token.top_logprobs is not None:
             self._logprobs.append(token.top_logprobs)
-        seen, reason = len(self.text), self._reason_by_token()
+        seen = len(self.text)
+        reason = stopping.finish_reason(self.params, self._eos, self.token_ids)
         if reason != "stop":
             self.text += self._detokenizer.feed([token.token_id])
         if reason is not None:
@@ -66,10 +67,6 @@ class Completion:
             logprobs=list(self._logprobs) if self.params.logprobs is not None else None,
             finish_reason=self.finish_reason,
         )
-
-    def _reason_by_token(self) -> str | None:
-        most = self.params.max_tokens
-        return stopping.finish_reason(self.params, self._eos, 0, self.token_ids, most)
 
     def _cut_at_stop_string(self, seen: int) -> str | None:
         if not self.params.stop or len(self.token_ids) <= self.params.min_tokens:

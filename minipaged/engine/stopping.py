@@ -50,19 +50,17 @@ def banned_tokens(
 
 
 def finish_reason(
-    params: SamplingParams,
-    eos_token_ids: Collection[int],
-    num_prompt_tokens: int,
-    output_token_ids: Sequence[int],
-    max_model_len: int,
+    params: SamplingParams, eos_token_ids: Collection[int], output_token_ids: Sequence[int]
 ) -> FinishReason | None:
     """Tell whether the last of `output_token_ids` ends the sequence, and why.
 
-    >>> params = SamplingParams(max_tokens=4)
-    >>> finish_reason(params, {2}, num_prompt_tokens=5, output_token_ids=[8, 9], max_model_len=64)
-    >>> finish_reason(params, {2}, num_prompt_tokens=5, output_token_ids=[8, 2], max_model_len=64)
+    `params.max_tokens` must be what the model's length leaves at most.
+
+    >>> params = SamplingParams(max_tokens=3)
+    >>> finish_reason(params, {2}, output_token_ids=[8, 9])
+    >>> finish_reason(params, {2}, output_token_ids=[8, 2])
     'stop'
-    >>> finish_reason(params, {2}, num_prompt_tokens=5, output_token_ids=[8, 9], max_model_len=7)
+    >>> finish_reason(params, {2}, output_token_ids=[8, 9, 9])
     'length'
     """
     num_output_tokens = len(output_token_ids)
@@ -70,11 +68,7 @@ def finish_reason(
         output_token_ids[-1] in stop_tokens(params, eos_token_ids)
     ):
         return "stop"
-    if num_output_tokens >= params.max_tokens:
-        return "length"
-    if num_prompt_tokens + num_output_tokens >= max_model_len:
-        return "length"
-    return None
+    return "length" if num_output_tokens >= params.max_tokens else None
 
 
 def find_stop_string(text: str, start: int, stop: Sequence[str]) -> int | None:
