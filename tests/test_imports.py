@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,18 @@ MAY_IMPORT = {
     "minipaged_kernels": {"torch", "triton"},
     "minipaged_visualizer": {"minipaged.memory", "minipaged.errors", "rich"},
 }
+# Each knows those before it at most, directly or through others; the arrows of ARCHITECTURE.md.
+LAYERS = (
+    (
+        *("minipaged.memory", "minipaged.engine.scheduler", "minipaged.engine.batch"),
+        *("minipaged.engine.model_runner", "minipaged.llm", "minipaged.commands", "minipaged.cli"),
+    ),
+    (
+        *("minipaged_kernels", "minipaged.engine.attention", "minipaged.models.transformer"),
+        "minipaged.engine.model_runner",
+    ),
+    ("minipaged.memory", "minipaged_visualizer", "minipaged.commands", "minipaged.cli"),
+)
 # What is plain Python, so that it runs before torch is loaded or where there is none.
 PLAIN = (
     "minipaged",
@@ -90,6 +103,33 @@ def test_the_engine_knows_no_view(part: str) -> None:
     for path in sources(part):
         for module in imported(path):
             assert not lies_in(module, VIEWS), f"{path.relative_to(ROOT)} imports {module}"
+
+
+def known_to(package: str) -> set[str]:
+    """The modules of ours that a package imports, directly or through others."""
+    known: set[str] = set()
+    paths = sources(package) or [HOMES[package.split(".")[0]] / f"{package.replace('.', '/')}.py"]
+    while paths:
+        for module in imported(paths.pop()) - known:
+            known.add(module)
+            home = HOMES.get(module.split(".")[0])
+            parts = [module, module.rpartition(".")[0]]  # a module, or a name in one
+            files = [home / f"{part.replace('.', '/')}.py" for part in parts] if home else []
+            paths += [path for path in files if path.is_file()]
+    return known
+
+
+@pytest.mark.parametrize(
+    ("lower", "higher"), [pair for layers in LAYERS for pair in combinations(layers, 2)]
+)
+def test_a_layer_does_not_know_those_above_it(lower: str, higher: str) -> None:
+    assert not [module for module in known_to(lower) if lies_in(module, (higher,))]
+
+
+def test_a_layer_knows_those_below_it() -> None:
+    known = known_to("minipaged.llm")
+    for module in ("memory.trace", "engine.scheduler", "models.transformer"):
+        assert any(lies_in(name, (f"minipaged.{module}",)) for name in known), module
 
 
 @pytest.mark.parametrize("module", PLAIN)
