@@ -6,7 +6,9 @@ wrong usage, 130 interrupted. Torch is imported by the commands that need it, wh
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 import threading
 from io import TextIOWrapper
@@ -18,6 +20,7 @@ import typer
 from minipaged import __version__
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
+from minipaged.engine.uninterrupted import uninterrupted
 from minipaged.errors import MinipagedError
 from minipaged.models.catalog import DEFAULT_MODEL
 
@@ -75,8 +78,9 @@ def generate(
     params = _params(n, max_tokens, temperature, top_p, seed, beam)
     config: dict[str, Any] = {"block_size": block_size, "num_blocks": num_blocks, "seed": seed}
     EngineConfig(**config)  # what is wrong is told before torch loads
-    from minipaged.commands.generate import generate
-    from minipaged.llm import LLM
+    with uninterrupted():  # libraries swallow what is raised while they are imported
+        from minipaged.commands.generate import generate
+        from minipaged.llm import LLM
 
     with LLM(model, trace=trace or False, **config) as llm:
         generate(llm, prompts, params, as_json)
@@ -155,35 +159,71 @@ def bench(
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    _prepare_streams()
+    _obey_signals()
     status = _run()
     if status == INTERRUPTED:
-        print("minipaged: interrupted", file=sys.stderr)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one while Python ends tells no more
+        _tell("interrupted")
     if threading.active_count() > 1:
         # The view was left while a step was computed: a thread inside torch can't be told to stop.
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
     raise SystemExit(status)
 
 
+def _prepare_streams() -> None:
+    """Print what an encoding lacks as `?`; do without standard error where it is closed."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (it lives as long as the process)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _obey_signals() -> None:
+    """Take a request to end as Ctrl-C, so that the terminal is restored and the trace complete."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
+            signal.signal(number, signal.default_int_handler)
+
+
 def _run() -> int:
+    if sys.stdout is None:
+        _tell("standard output is closed")
+        return 1
     try:
-        return app(standalone_mode=False) or 0
+        status = app(standalone_mode=False) or 0
+        sys.stdout.flush()
+        return status
     except typer.Exit as e:
         return e.exit_code
     except MinipagedError as e:
-        print(f"minipaged: {' '.join(str(e).split())}", file=sys.stderr)
+        _tell(str(e))
         return 1
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as e:
+        _drop_output()
+        if not isinstance(e, BrokenPipeError):  # who reads no further needs no message
+            _tell(f"{e.filename or 'standard output'}: {e.strerror or e}")
         return 1
     except Exception as e:
         return _usage_error(e)
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere, where the end of the process would write it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _tell(message: str) -> None:
+    """Print one line on standard error. A stranger's file may be quoted in it."""
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
+    print(f"minipaged: {line}", file=sys.stderr)
 
 
 def _params(
@@ -201,7 +241,7 @@ def _usage_error(error: Exception) -> int:
     message = getattr(error, "format_message", None)
     if message is None:
         raise error
-    print(f"minipaged: {message()} (see minipaged --help)", file=sys.stderr)
+    _tell(f"{message()} (see minipaged --help)")
     return int(getattr(error, "exit_code", 2))
 
 
