@@ -55,7 +55,8 @@ TOLD = [
     (ev.Finished(0, "stop"), "A is finished: it came to its end"),
     (ev.Finished(0, "length"), "A is finished: it has all the tokens it may have"),
     (ev.Finished(0, "abort"), "A is finished: it was aborted"),
-    (ev.Finished(0, "beam"), "A is finished: other beams are better"),
+    (ev.Finished(0, "beam"), "A is finished: the search goes on without it"),
+    (ev.Finished(0, "search"), "A is finished: the search is over"),
     (ev.Released(0, (7, 4), "finished"), "A gives back blocks 7 and 4: it is finished"),
     (
         ev.Released(0, (9,), "reserved, not written"),

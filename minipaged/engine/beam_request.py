@@ -78,9 +78,10 @@ class BeamRequest:
             )
         for heir, (_, token_id, _) in zip(heirs, choice.extensions, strict=True):
             heir.token_ids.append(token_id)
+        why = "search" if self._search.is_done else "beam"
         for parent in parents:
             if parent not in heirs:
-                scheduler.finish(self.request, parent, "beam")
+                scheduler.finish(self.request, parent, why)
         self.request.sequences = heirs
         return [
             (heir, token_id, logprob)

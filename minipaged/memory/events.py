@@ -194,7 +194,10 @@ class Sampled(Event):
 
 @dataclass(frozen=True, slots=True)
 class Finished(Event):
-    """A sequence ended: "stop", "length", "abort", or "beam" (it lost against better beams)."""
+    """A sequence ended: "stop", "length" or "abort".
+
+    For beams: "beam" where the search goes on without this one, "search" where it is over.
+    """
 
     kind: ClassVar[str] = "finish"
     seq: int

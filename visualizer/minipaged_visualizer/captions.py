@@ -187,7 +187,8 @@ def _finish(event: ev.Finished, _: str) -> str:
         "stop": "it came to its end",
         "length": "it has all the tokens it may have",
         "abort": "it was aborted",
-        "beam": "other beams are better",
+        "beam": "the search goes on without it",
+        "search": "the search is over",
     }
     return f"{letters(event.seq)} is finished: {why.get(event.why, _in_words(event.why))}"
 
