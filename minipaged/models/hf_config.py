@@ -147,6 +147,8 @@ def _rope(fields: JsonFields) -> tuple[float, RopeScaling | None, int, str]:
     if kind not in _SCALINGS:
         supported = ", ".join(["default", "dynamic", *_SCALINGS])
         raise ModelError(f"{rope.where}: rope_type {kind!r} is not supported ({supported})")
+    if base == 1:
+        raise ModelError(f"{rope.where}: with a rope_theta of 1 all pairs turn alike: no {kind}")
     return base, _SCALINGS[kind](rope, positions), positions, ""
 
 

@@ -27,7 +27,7 @@ def read_json(path: Path) -> JsonFields:
             raise ModelError(f"{path}: larger than {MAX_BYTES} bytes")
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ModelError(f"{path}: can't be read: {error.strerror or reason(error)}") from None
+        raise ModelError(f"{path}: can't be read: {reason(error)}") from None
     except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError too
         raise ModelError(f"{path}: not valid JSON: {reason(error)}") from None
     if not isinstance(values, dict):

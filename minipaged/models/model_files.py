@@ -6,6 +6,8 @@ start needs is known to exist, before torch is imported.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from minipaged.models.gguf import read_header
 from minipaged.models.gguf_model import hf_config
 from minipaged.models.hf_config import parse_config, read_config
 from minipaged.models.json_fields import JsonFields, read_json
+from minipaged.models.reason import reason
 
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 INDEX = "model.safetensors.index.json"
@@ -41,6 +44,11 @@ def open_folder(folder: Path, name: str) -> ModelFiles:
     Raises:
         ModelError: A file is missing or wrong, or the weights are pickle files.
     """
+    with reading(folder):
+        return _open_folder(folder, name)
+
+
+def _open_folder(folder: Path, name: str) -> ModelFiles:
     weight_files = find_weights(folder)
     tokenizer_file = folder / "tokenizer.json"
     if weight_files[0].suffix == ".gguf" and not (folder / "config.json").is_file():
@@ -90,12 +98,20 @@ def find_weights(folder: Path) -> tuple[Path, ...]:
 
 def is_complete(folder: Path) -> bool:
     """Tell if everything that a start needs is in a folder."""
-    if not all((folder / name).is_file() for name in ("config.json", "tokenizer.json")):
-        return False
     try:
-        return bool(find_weights(folder))
+        parts = [(folder / name).is_file() for name in ("config.json", "tokenizer.json")]
+        return all(parts) and bool(find_weights(folder))
     except (OSError, ModelError):
         return False
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what the system refuses (a closed folder, a name too long) into a ModelError."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(f"{path}: can't be read: {reason(error)}") from None
 
 
 def refuse_pickle(path: Path) -> None:

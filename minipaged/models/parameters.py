@@ -61,7 +61,7 @@ class Parameters:
 
     def _check(self, name: str, tensor: Tensor, expected: dict[str, Shape]) -> None:
         if name not in expected:
-            raise ModelError(f"unexpected weight {name}: the configuration asks for none")
+            raise ModelError(f"unexpected weight {name!r}: the configuration asks for none")
         if name in self._tensors:
             raise ModelError(f"weight {name} is given twice")
         if tensor.shape != expected[name]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from minipaged.errors import ModelError
 from minipaged.models.gguf import GGUFHeader, GGUFTensor, read_header
 from minipaged.models.gguf_model import ROPE_FACTORS, interleaved_heads, weight_name
+from minipaged.models.model_files import reading
 from minipaged.models.reason import reason
 
 
@@ -33,6 +34,8 @@ def load_weights(weight_files: Sequence[Path]) -> Iterator[tuple[str, Tensor]]:
 def _safetensors_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
     from safetensors import SafetensorError, safe_open
 
+    with reading(path), path.open("rb"):  # safetensors has one message for all that can happen
+        pass
     try:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  (safe_open is no mapping)

