@@ -237,10 +237,10 @@ def test_lies_are_found_at_once_and_cost_no_memory(
     path = tmp_path / "lie.gguf"
     path.write_bytes(sound[:at] + value + sound[at + len(value) :])
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ModelError, match=what):
         open_gguf(path, "lie")
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert seconds < 1

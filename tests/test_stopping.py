@@ -132,8 +132,8 @@ def test_long_texts_cost_no_more_than_their_tail():
     import time
 
     text = "a" * 1_000_000
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(10_000):
         assert find_stop_string(text, len(text) - 3, ["aab", "b"]) is None
         assert safe_length(text, ["b" * 10]) == len(text)
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0

@@ -149,11 +149,11 @@ class TestDetokenizer:
         detokenizer = Detokenizer(BYTE_LEVEL)
         times = []
         for part in (ids[: len(ids) // 10], ids, ids[: len(ids) // 10]):
-            start = time.perf_counter()
+            start = time.process_time()
             for token_id in part:
                 detokenizer.feed([token_id])
-            times.append(time.perf_counter() - start)
-        assert times[2] < 5 * times[0] + 0.01
+            times.append(time.process_time() - start)
+        assert times[2] < 5 * times[0] + 0.05
 
     def test_metaspace(self) -> None:
         for scheme in ("always", "first", "never"):
