@@ -82,15 +82,13 @@ def attend_one(
     weighted = scaled.new_zeros((num_queries, num_heads, head_dim))
     first = 0 if window is None else max(0, seq_len - num_queries - window + 1) // block_size
     for index in range(first, -(-seq_len // block_size)):
-        key, value = layer_cache[:, block_table[index]].to(
-            wide
-        )  # [block_size, num_kv_heads, head_dim]
+        block = layer_cache[:, block_table[index]].to(wide)
+        key, value = block  # each [block_size, num_kv_heads, head_dim]
         visible = visible_slots(positions, index * block_size, block_size, window)
         scores = block_scores(scaled, key).masked_fill(~visible[:, None, :], -math.inf)
         new_largest = torch.maximum(largest, scores.amax(dim=-1, keepdim=True))
-        shift = new_largest.masked_fill(
-            new_largest == -math.inf, 0
-        )  # nothing visible yet: keep zeros
+        # Where nothing was visible yet -inf - -inf would be NaN: shifted by 0, zeros stay zeros.
+        shift = new_largest.masked_fill(new_largest == -math.inf, 0)
         weights = torch.exp(scores - shift)  # [num_queries, num_heads, block_size]
         rescale = torch.exp(largest - shift)
         total = total * rescale + weights.sum(dim=-1, keepdim=True)
