@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from minipaged.bench.workload import Workload, make_workload
+from minipaged.errors import MinipagedError
 from minipaged.models.catalog import resolve
 from minipaged.models.model_files import ModelFiles
 
@@ -48,9 +49,13 @@ def peak_bytes() -> int | None:
 def main() -> None:
     """Run what the arguments ask for."""
     contender, name, dtype, repeats, options = sys.argv[1:]
-    files = resolve(name, lambda line: None)
-    workload = make_workload(files.config.vocab_size, **json.loads(options))
-    print(json.dumps(run(contender, files, dtype, int(repeats), workload)))
+    try:
+        files = resolve(name, lambda line: None)
+        workload = make_workload(files.config.vocab_size, **json.loads(options))
+        figures = run(contender, files, dtype, int(repeats), workload)
+    except MinipagedError as e:
+        raise SystemExit(str(e)) from None
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

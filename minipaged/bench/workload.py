@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from minipaged.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -32,9 +34,17 @@ def make_workload(
 ) -> Workload:
     """Draw prompts of a length in `lengths` (tokens, both ends included).
 
-    >>> [len(prompt) for prompt in make_workload(100, num_requests=3).prompts]
-    [118, 84, 82]
+    Raises:
+        ConfigError: There is nothing to do.
+
+    >>> workload = make_workload(vocab_size=100, num_requests=3)
+    >>> len(workload.prompts), workload.num_new_tokens
+    (3, 192)
     """
+    if num_requests < 1 or new_tokens < 1:
+        raise ConfigError(
+            f"a benchmark needs requests and new tokens, at least 1: {num_requests}, {new_tokens}"
+        )
     draw = random.Random(seed)
     prompts = tuple(
         tuple(draw.randrange(3, vocab_size) for _ in range(draw.randint(*lengths)))

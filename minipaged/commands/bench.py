@@ -40,6 +40,7 @@ def bench(
         raise ConfigError(f"--rounds must be at least 1, not {rounds}")
     console = Console(stderr=True)
     files = resolve(model, lambda line: console.print(line, markup=False))
+    make_workload(files.config.vocab_size, **options)  # what is wrong is told before it takes long
     contenders = CONTENDERS if against else CONTENDERS[:1]
     turns = [name for _ in range(rounds) for name in contenders]
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
