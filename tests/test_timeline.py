@@ -116,7 +116,6 @@ def test_it_grows_while_it_is_walked():
         assert timeline.is_at_end
         timeline.append(step)
         assert timeline.position.number == number - 1
-        assert timeline.num_steps_ahead == 1
         assert timeline.forward_step()
     assert same(timeline.state, state_at(trace, timeline.position))
 

@@ -32,7 +32,7 @@ _SIGNS = (
 )
 
 
-def draw_help(width: int) -> list[Text]:
+def draw_help() -> list[Text]:
     """Draw keys and signs."""
     lines = [line(("Keys", palette.BOLD))]
     lines += [_row(name, meaning) for name, meaning in _KEYS]

@@ -72,7 +72,7 @@ class _Picture:
 
     def draw(self) -> list[Text]:
         if self._options.show_help:
-            return draw_help(self._width)
+            return draw_help()
         if self._width < MIN_WIDTH or self._height < MIN_HEIGHT - 2:
             return self._small()
         return self._full()

@@ -97,11 +97,6 @@ class Timeline:
         """Whether there is nothing to go forward to."""
         return self._position == self._end_of(self._num_shown - 1)
 
-    @property
-    def num_steps_ahead(self) -> int:
-        """Complete steps that come after the one we are in."""
-        return max(len(self.steps) - 1 - self._position.number, 0)
-
     def past(self) -> Iterator[tuple[TraceStep, tuple[Event, ...]]]:
         """Give the steps with their events that have happened, this one first, then backwards."""
         for index in range(self._position.number, -1, -1):
