@@ -89,6 +89,14 @@ def test_events_are_values():
     assert ignore(event) is None
 
 
+@pytest.mark.parametrize("event", [event for event, _ in EXAMPLES], ids=lambda event: event.kind)
+def test_an_event_is_small_and_cannot_change(event):
+    assert not hasattr(event, "__dict__")
+    for name in (f.name for f in dataclasses.fields(event)):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(event, name, None)
+
+
 @pytest.mark.parametrize(
     ("event", "reason"),
     [

@@ -9,6 +9,7 @@ from watched import Watched
 from minipaged.errors import TraceError
 from minipaged.memory import events as ev
 from minipaged.memory.replay import IntegrityError, Replay, Token
+from minipaged.memory.snapshot import MemorySnapshot
 
 
 def replayed(*events: ev.Event, num_blocks: int = 4, num_swap_blocks: int = 2) -> Replay:
@@ -27,6 +28,11 @@ FORKED = [*PUBLISHED, ev.Forked(0, 1), ev.BlockShared(1, 0, 0), ev.BlockShared(1
 CACHED = [*PUBLISHED, ev.Released(0, (1, 0), "")]
 SWAPPED = [*PUBLISHED, ev.SwappedOut(0, ((0, 0), (1, 1)))]
 OTHER = ev.Requested(5, "b", 1)
+
+
+def test_in_the_beginning_every_block_is_free():
+    assert Replay(3, 2).snapshot() == MemorySnapshot(2, (0, 0, 0))
+    assert Replay(1, 2, 1).snapshot() == MemorySnapshot(2, (0,), swap_ref_counts=(0,))
 
 
 def test_what_lies_in_the_blocks_is_known():
