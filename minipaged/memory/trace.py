@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import BinaryIO, cast
 
 from minipaged.errors import TraceError
-from minipaged.memory.events import Event
+from minipaged.memory.events import Event, short
 from minipaged.memory.trace_format import (
+    FORMAT,
     TraceHeader,
     TraceStep,
     header_line,
@@ -230,11 +231,15 @@ class TraceReader:
 
 
 class _Sink:
-    """A file that grows line by line, each at once on its way to whoever follows."""
+    """A file that grows line by line, each at once on its way to whoever follows.
+
+    It takes the place of an older trace, but of nothing else.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
         with _writing(path):
+            _make_room(path)
             self._file = _open_to_write(path)
 
     def write(self, line: bytes) -> None:
@@ -256,10 +261,35 @@ class _Sink:
 @contextlib.contextmanager
 def _writing(path: str | Path) -> Iterator[None]:
     """Turn whatever goes wrong with a file into one line."""
+    if not isinstance(path, str | Path):
+        raise TraceError(f"a trace's path is a string or a Path, not {short(path)}")
     try:
         yield
     except (OSError, ValueError) as e:
         raise TraceError(f"{path}: can't be written: {getattr(e, 'strerror', None) or e}") from e
+
+
+def _make_room(path: str | Path) -> None:
+    """Take an older trace out of the way; what is no trace is not overwritten.
+
+    Whoever still writes that trace writes on in a file without a name, and does not spoil the new.
+    """
+    old = Path(path)
+    if old.is_file():
+        _refuse_to_overwrite(old)
+        if not old.is_symlink():  # which may be the system's /dev/stdout
+            with contextlib.suppress(OSError):
+                old.unlink()
+
+
+def _refuse_to_overwrite(path: Path) -> None:
+    try:
+        with _open_to_read(path) as file:
+            start = file.read(64)
+    except (EOFError, zlib.error):
+        start = b"damaged"
+    if start and FORMAT.encode() not in start:
+        raise TraceError(f"{path}: there is such a file, and no trace: it is not overwritten")
 
 
 def _open_to_write(path: str | Path) -> BinaryIO:
