@@ -25,6 +25,7 @@ from minipaged.engine.outputs import BeamSearchOutput, RequestOutput
 from minipaged.engine.sample_request import SampleRequest
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
 from minipaged.errors import ConfigError, RequestRefusedError
+from minipaged.memory.events import short
 from minipaged.memory.snapshot import MemorySnapshot
 from minipaged.memory.trace import Trace
 from minipaged.models.catalog import DEFAULT_MODEL, resolve
@@ -73,13 +74,13 @@ class LLM:
         **options: Any,
     ) -> None:
         config = _engine_config(options)
-        if trace == "deep":
-            raise ConfigError('trace is True, False or the path of a file, not "deep"')
+        if trace == "deep" or not isinstance(trace, bool | str | Path):
+            raise ConfigError(f"trace is True, False or the path of a file, not {short(trace)}")
         files = resolve(str(model), _say)
         config.check_model_len(files.config)
         self._files = files
         self._tokenizer = load_tokenizer(files)
-        transformer = load_model(files, dtype, device, attention)
+        transformer = load_model(files, str(dtype), str(device), str(attention))
         num_blocks = config.num_blocks or choose_num_blocks(transformer, config)
         config = replace(config, num_blocks=num_blocks)
         runner = ModelRunner(transformer, num_blocks, config.block_size, config.num_swap_blocks)
@@ -88,7 +89,7 @@ class LLM:
             kv_cache.bytes_per_block(files.config, config.block_size, transformer.dtype),
         )
         path = None if isinstance(trace, bool) else trace
-        self.trace = Trace(header, path) if trace else None
+        self.trace = None if trace is False else Trace(header, path)
         self.engine = LLMEngine(config, files.config, self._tokenizer, lambda: runner, self.trace)
         self._chat_template: ChatTemplate | None = None
         self._unclaimed: list[Output] = []
@@ -132,9 +133,7 @@ class LLM:
             ModelError: The model has no chat template, or it fails.
             RequestRefusedError: A conversation is malformed or too long.
         """
-        single = all(isinstance(message, Mapping) for message in messages)
-        chats = cast(Sequence[Sequence[Message]], [messages] if single else messages)
-        parsed = [self._parse_chat(chat) for chat in chats]
+        parsed = [self._parse_chat(chat) for chat in _conversations(messages)]
         params = _one_each(sampling_params, len(parsed))
         return cast(list[RequestOutput], self._run_all(parsed, params, use_tqdm))
 
@@ -148,7 +147,7 @@ class LLM:
         """
         parsed = self._parse_all(prompts)
         if not isinstance(params, BeamSearchParams):
-            raise ConfigError(f"beam_search takes BeamSearchParams, not {params!r:.50}")
+            raise ConfigError(f"beam_search takes BeamSearchParams, not {short(params)}")
         outputs = self._run_all(parsed, [params] * len(parsed), use_tqdm)
         return cast(list[BeamSearchOutput], outputs)
 
@@ -178,7 +177,7 @@ class LLM:
             RequestRefusedError: It can never run here; the message gives the numbers.
         """
         if params is not None and not isinstance(params, SamplingParams | BeamSearchParams):
-            raise ConfigError(f"params are SamplingParams or BeamSearchParams, not {params!r:.50}")
+            raise ConfigError(f"params are SamplingParams or BeamSearchParams, not {short(params)}")
         text, token_ids = self._parse(prompt)
         return self.engine.add_request(token_ids, params or SamplingParams(), text)
 
@@ -283,8 +282,7 @@ class LLM:
             self._unclaimed = [o for o in self._unclaimed if o.request_id != request_id]
 
     def _parse_all(self, prompts: Prompt | Sequence[Prompt]) -> list[_Parsed]:
-        several = isinstance(prompts, Sequence) and not isinstance(prompts, (str, bytes))
-        if not several or _is_token_ids(prompts):
+        if not _is_list(prompts) or _is_token_ids(prompts):
             return [self._parse(cast(Prompt, prompts))]
         return [self._parse(prompt) for prompt in cast(Sequence[Prompt], prompts)]
 
@@ -305,7 +303,7 @@ class LLM:
         if _is_token_ids(prompt) or (isinstance(prompt, list | tuple) and not prompt):
             return None, list(cast(Sequence[int], prompt))
         raise RequestRefusedError(
-            f"a prompt is a string or a list of token ids, not {prompt!r:.50}"
+            f"a prompt is a string or a list of token ids, not {short(prompt)}"
         )
 
     def _parse_chat(self, messages: Sequence[Message]) -> _Parsed:
@@ -332,17 +330,31 @@ def _one_each(params: Any, count: int) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * count
     if not isinstance(params, Sequence) or not all(isinstance(p, SamplingParams) for p in params):
-        raise ConfigError(f"sampling params are one SamplingParams or a list, not {params!r:.50}")
+        raise ConfigError(f"sampling params are one SamplingParams or a list, not {short(params)}")
     if len(params) != count:
         raise RequestRefusedError(f"{len(params)} sampling params for {count} prompts")
     return list(params)
 
 
+def _conversations(messages: object) -> Sequence[Any]:
+    """Give the conversations in what is one of them or a list of them."""
+    if not _is_list(messages):
+        raise RequestRefusedError(
+            f"chat takes a list of messages or a list of such lists, not {short(messages)}"
+        )
+    several = cast(Sequence[Any], messages)
+    return [several] if all(isinstance(message, Mapping) for message in several) else several
+
+
+def _is_list(value: object) -> bool:
+    """Whether it is a sequence; text and bytes are none here, though they are for Python."""
+    text = (str, bytes, bytearray, memoryview)
+    return isinstance(value, Sequence) and not isinstance(value, text)
+
+
 def _is_token_ids(prompt: object) -> bool:
-    """Whether it is a list of ids; bytes are none, though they are integers."""
-    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes):
-        return False
-    return bool(prompt) and all(type(token) is int for token in prompt)
+    ids = cast(Sequence[object], prompt) if _is_list(prompt) else ()
+    return bool(ids) and all(type(token) is int for token in ids)
 
 
 def _say(line: str) -> None:

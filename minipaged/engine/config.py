@@ -53,7 +53,7 @@ class EngineConfig:
         self._check_types()
         for name in ("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens"):
             self._check_least(name, 1)
-        self._check_least("max_model_len", 1)
+        self._check_least("max_model_len", 2)  # one of the prompt, and a new one
         self._check_least("kv_cache_memory_bytes", 1)
         self._check_least("num_swap_blocks", 0)
         for name, most in _MOST.items():

@@ -109,7 +109,7 @@ class LLMEngine:
         Raises:
             RequestRefusedError: There is none of that id, or it has ended.
         """
-        if request_id not in self._requests:
+        if not isinstance(request_id, str) or request_id not in self._requests:
             raise RequestRefusedError(f"no unfinished request has the id {request_id!r}")
         return self._requests[request_id]
 

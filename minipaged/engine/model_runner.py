@@ -17,6 +17,7 @@ from minipaged.engine.scheduler import SchedulerOutput
 from minipaged.errors import ConfigError
 from minipaged.memory.block_table import blocks_for
 from minipaged.memory.kv_cache_manager import KVCacheManager
+from minipaged.memory.trace_format import MAX_BLOCKS
 from minipaged.models.config import ModelConfig
 from minipaged.models.model_files import ModelFiles
 from minipaged.models.transformer import Transformer
@@ -152,10 +153,10 @@ def choose_num_blocks(model: Transformer, config: EngineConfig) -> int:
     """
     size, budget = config.block_size, config.kv_cache_memory_bytes
     if budget is not None:
-        return kv_cache.blocks_within(budget, model.config, size, model.dtype)
+        return min(MAX_BLOCKS, kv_cache.blocks_within(budget, model.config, size, model.dtype))
     budget = DEFAULT_CPU_CACHE_BYTES
     if model.device.type == "cuda":
         free, total = torch.cuda.mem_get_info(model.device)
         budget = int(free - (1 - GPU_MEMORY_SHARE) * total)
     most = config.max_num_seqs * blocks_for(config.check_model_len(model.config), size)
-    return min(most, kv_cache.blocks_within(budget, model.config, size, model.dtype))
+    return min(most, MAX_BLOCKS, kv_cache.blocks_within(budget, model.config, size, model.dtype))

@@ -165,7 +165,7 @@ def _top_p(logits: Tensor, p: float) -> Tensor:
     likely = (probs >= (1 - p) / len(probs)).nonzero().squeeze(-1)
     order = _best_first(likely, probs)
     mass_before = probs[order].cumsum(-1) - probs[order]
-    return order[mass_before < p]
+    return order[mass_before < max(p, 1e-30)]  # in fp32 a smaller one is 0, and none would stay
 
 
 def _best_first(indices: Tensor, values: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from minipaged.errors import ModelError, RequestRefusedError
+from minipaged.memory.events import short
 from minipaged.models.json_fields import JsonFields, read_json
 from minipaged.models.reason import reason
 
@@ -150,7 +151,9 @@ def _named_tokens(settings: JsonFields) -> dict[str, str]:
     return tokens
 
 
-def _check_messages(messages: Sequence[Message]) -> None:
+def _check_messages(messages: object) -> None:
+    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        raise RequestRefusedError(f"a chat is a list of messages, not {short(messages)}")
     if not messages:
         raise RequestRefusedError("a chat needs one message at least")
     for index, message in enumerate(messages):
