@@ -310,8 +310,6 @@ def test_whatever_happens_the_promises_hold_for_long():
     run(max_examples=4000)
 
 
-CHOOSE = "draws, beams = self._draw(requests, logits), _choose_beams(requests, logits)"
-COMMIT = "self.scheduler.commit(step)"
 BUGS: dict[str, tuple[type, str, dict[str, str]]] = {
     "1 lost token": (
         Scheduler,
@@ -364,7 +362,15 @@ BUGS: dict[str, tuple[type, str, dict[str, str]]] = {
     ),
     "10 admitted past swapped ones": (Scheduler, "schedule", {"if not self.swapped:": "if True:"}),
     "11 swap-outs lost": (Scheduler, "abort", {"if in_use[move.target]": "if False"}),
-    "12 choice lost": (LLMEngine, "step", {CHOOSE: "pass", COMMIT: f"{COMMIT}; {CHOOSE}"}),
+    "12 choice lost": (
+        LLMEngine,
+        "step",
+        {
+            "draws, beams = ": "self._scheduled = None; self.scheduler.commit(step);"
+            "draws, beams = ",
+            "self._complete(": "step.chunks = []; self._complete(",
+        },
+    ),
     "13 samples not counted": (Scheduler, "_schedule_waiting", {"r.width for": "1 for"}),
     "14 overtaken": (
         Scheduler,
