@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from minipaged.commands.scene import Arrival, arrive, pool_for, scene
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.llm_engine import LLMEngine, Params
@@ -60,7 +62,7 @@ def watch_live(
         MinipagedError: A prompt can never run here, or the model can't be had.
         KeyboardInterrupt: Ctrl-C; the trace file is complete.
     """
-    from minipaged_visualizer.player import watch
+    from minipaged_visualizer.player import can_draw, watch
 
     _check_speed(speed)
     files = resolve(model, lambda line: print(line, file=sys.stderr))
@@ -72,8 +74,8 @@ def watch_live(
     source = LiveSource(files, config, arrivals, tokenizer, trace_path)
     try:
         watch(source, steps_per_second=speed)
-        if sys.stdout.isatty():  # the view is gone from the screen, the texts should not be
-            print("\n".join(texts(source.trace)))
+        if can_draw(Console()):  # the view is gone from the screen, the texts should not be
+            print("".join(f"{text}\n" for text in texts(source.trace)), end="")
     finally:
         source.close()
 

@@ -90,10 +90,10 @@ CATALOG = (
 def cache_folder() -> Path:
     """Give the folder that keeps fetched models: MINIPAGED_CACHE, or the system's usual."""
     if os.environ.get("MINIPAGED_CACHE"):
-        return Path(os.environ["MINIPAGED_CACHE"]).expanduser()
+        return Path(os.path.expanduser(os.environ["MINIPAGED_CACHE"]))
     if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
         return Path(os.environ["LOCALAPPDATA"]) / "minipaged"
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "minipaged"
+    return Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")) / "minipaged"
 
 
 @dataclass(frozen=True)

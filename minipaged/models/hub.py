@@ -90,9 +90,9 @@ def hub_cache() -> Path:
     """Give the folder in which the hub's own tools keep what they fetched."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
-            return Path(os.environ[variable]).expanduser()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return Path(os.environ.get("HF_HOME") or cache / "huggingface").expanduser() / "hub"
+            return Path(os.path.expanduser(os.environ[variable]))
+    cache = Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"))
+    return Path(os.path.expanduser(os.environ.get("HF_HOME") or cache / "huggingface")) / "hub"
 
 
 def within(seconds: float, call: Callable[[], Any]) -> Any:
