@@ -159,11 +159,12 @@ def test_more_queries_than_a_slice(
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "matmul"])
-@pytest.mark.parametrize("worth", [0, 10, 10**9])
+@pytest.mark.parametrize(("worth", "tokens"), [(0, 100), (10, 100), (10**9, 100), (10**9, 1)])
 def test_decodes_come_back_in_their_order_however_they_are_grouped(
-    backend: str, worth: int, monkeypatch: pytest.MonkeyPatch
+    backend: str, worth: int, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gather_attention, "PASS_WORTH", worth)
+    monkeypatch.setattr(gather_attention, "PASS_TOKENS", tokens)
     lens = [(1, context) for context in (3, 40, 1, 17, 39, 2)]
     step = make_step(lens)
     assert worst(step.run(backend, None), step.expected) < 2e-6
@@ -210,6 +211,11 @@ def test_backends_take_views(backend: str) -> None:
     together = torch.cat([step.query, step.key, step.value], dim=1)
     step.query, step.key, step.value = together.split([6, 2, 2], dim=1)
     assert worst(step.run(backend, None), step.expected) < 2e-6
+
+
+def test_a_pass_is_bounded() -> None:
+    lengths = [30_000] * 5
+    assert [len(group) for group in gather_attention.like_lengths(range(5), lengths)] == [2, 2, 1]
 
 
 def test_an_unknown_backend_is_an_error_that_names_those_there_are() -> None:

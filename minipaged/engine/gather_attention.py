@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SLICE_QUERIES = 128  # queries a slice; 64 and 256 were slower on CPUs
 PASS_WORTH = 4096  # padded tokens whose cost is that of another pass
+PASS_TOKENS = 2**16  # the most that a pass gathers, so that it needs little memory
 
 
 class GatherBackend:
@@ -57,7 +58,8 @@ def like_lengths(seqs: Sequence[int], lengths: Sequence[int]) -> list[list[int]]
     longest: float = inf
     for done, seq in enumerate(longest_first):
         padding = (longest - lengths[seq]) * (len(seqs) - done)
-        if padding > PASS_WORTH:
+        full = bool(groups) and (len(groups[-1]) + 1) * longest > PASS_TOKENS
+        if padding > PASS_WORTH or full:
             groups.append([])
             longest = lengths[seq]
         groups[-1].append(seq)

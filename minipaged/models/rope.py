@@ -23,7 +23,7 @@ class RotaryEmbedding:
         self.frequencies = frequencies.to(device)
 
     def __call__(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Give cos and sin, each [num_tokens, 1, head_dim], for `apply_rope`.
+        """Give cos and sin, each [num_tokens, 1, head_dim], for `rotate_`.
 
         The first half of sin is negative: the sign that a rotation gives to its second component.
         """
@@ -34,10 +34,10 @@ class RotaryEmbedding:
         return torch.cat([cos, cos], dim=-1).to(dtype), torch.cat([-sin, sin], dim=-1).to(dtype)
 
 
-def apply_rope(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair of `heads` [num_tokens, num_heads, head_dim] by its token's angles."""
+def rotate_(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Turn each pair of `heads` [num_tokens, num_heads, head_dim] by its angle, in place."""
     swapped = heads.roll(heads.shape[-1] // 2, dims=-1)
-    return torch.addcmul(heads * cos, swapped, sin)
+    heads.mul_(cos).addcmul_(swapped, sin)
 
 
 def rope_frequencies(config: ModelConfig) -> tuple[Tensor, float]:

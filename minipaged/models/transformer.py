@@ -24,10 +24,12 @@ from minipaged.engine.attention import (
 )
 from minipaged.errors import ModelError
 from minipaged.models.config import ModelConfig
-from minipaged.models.parameters import Parameters
-from minipaged.models.rope import RotaryEmbedding, apply_rope
+from minipaged.models.parameters import Parameters, joined
+from minipaged.models.rope import RotaryEmbedding, rotate_
 
-SLICE_TOKENS = 512  # how many tokens the MLP takes at once: more leave the processor's cache
+SLICE_TOKENS = 512  # tokens at once; the intermediate results of more leave a CPU's cache
+
+Rotation = tuple[Tensor, Tensor]  # cos and sin for each token, see `minipaged.models.rope`
 
 
 class Transformer:
@@ -99,37 +101,37 @@ class DecoderLayer:
     """Attention and MLP, each on a normed copy of the hidden states and added back to them."""
 
     def __init__(self, config: ModelConfig, index: int, parameters: Parameters) -> None:
-        prefix = f"model.layers.{index}"
+        prefix, eps = f"model.layers.{index}", config.rms_norm_eps
         self.window = config.window(index)
+        self.input_norm = RMSNorm(parameters.take(f"{prefix}.input_layernorm.weight"), eps)
         self.self_attn = SelfAttention(config, f"{prefix}.self_attn", parameters)
+        self.mlp_norm = RMSNorm(parameters.take(f"{prefix}.post_attention_layernorm.weight"), eps)
         self.mlp = MLP(f"{prefix}.mlp", parameters)
-        self.input_norm = RMSNorm(
-            parameters.take(f"{prefix}.input_layernorm.weight"), config.rms_norm_eps
-        )
-        self.post_attention_norm = RMSNorm(
-            parameters.take(f"{prefix}.post_attention_layernorm.weight"), config.rms_norm_eps
-        )
 
     def __call__(
-        self,
-        hidden: Tensor,
-        rotation: tuple[Tensor, Tensor],
-        layer_cache: Tensor,
-        attend: AttentionPlan,
+        self, hidden: Tensor, rotation: Rotation, layer_cache: Tensor, attend: AttentionPlan
     ) -> None:
-        """Add this layer's part to `hidden` [num_tokens, hidden_size]; mutates the cache too."""
-        hidden += self.self_attn(self.input_norm(hidden), rotation, layer_cache, attend)
-        for rows in torch.split(hidden, SLICE_TOKENS):
-            rows += self.mlp(self.post_attention_norm(rows))
+        """Add this layer's part to `hidden` [num_tokens, hidden_size]; mutates the cache too.
+
+        Only attention looks from token to token. What is before and after it is done in slices.
+        """
+        heads = joined(
+            [
+                self.self_attn.project(self.input_norm(rows), (cos, sin))
+                for rows, cos, sin in zip(*map(slices, (hidden, *rotation)), strict=True)
+            ]
+        )
+        hidden += self.self_attn.attend(heads, layer_cache, attend)
+        for rows in slices(hidden):
+            rows += self.mlp(self.mlp_norm(rows))
 
 
 class SelfAttention:
     """Projections, rotation, and the attention over the paged cache between them."""
 
     def __init__(self, config: ModelConfig, prefix: str, parameters: Parameters) -> None:
-        self.num_heads = config.num_heads
-        self.num_kv_heads = config.num_kv_heads
         self.head_dim = config.head_dim
+        self.splits = (config.num_heads, config.num_heads + config.num_kv_heads)
         self.qkv_proj = parameters.linear(*(f"{prefix}.{name}_proj" for name in "qkv"))
         self.o_proj = parameters.linear(f"{prefix}.o_proj")
         self.q_norm = self.k_norm = None
@@ -137,21 +139,19 @@ class SelfAttention:
             self.q_norm = RMSNorm(parameters.take(f"{prefix}.q_norm.weight"), config.rms_norm_eps)
             self.k_norm = RMSNorm(parameters.take(f"{prefix}.k_norm.weight"), config.rms_norm_eps)
 
-    def __call__(
-        self,
-        hidden: Tensor,
-        rotation: tuple[Tensor, Tensor],
-        layer_cache: Tensor,
-        attend: AttentionPlan,
-    ) -> Tensor:
-        """Map normed [num_tokens, hidden_size] to the same shape; mutates `layer_cache`."""
+    def project(self, hidden: Tensor, rotation: Rotation) -> Tensor:
+        """Map normed [n, hidden_size] to queries, keys and values, [n, all heads, head_dim]."""
         heads = self.qkv_proj(hidden).view(len(hidden), -1, self.head_dim)
-        rotated, value = heads.tensor_split((self.num_heads + self.num_kv_heads,), dim=1)
+        query, key, _ = heads.tensor_split(self.splits, dim=1)
         if self.q_norm is not None and self.k_norm is not None:
-            query, key = rotated.tensor_split((self.num_heads,), dim=1)
-            rotated = torch.cat([self.q_norm(query), self.k_norm(key)], dim=1)
-        rotated = apply_rope(rotated, *rotation)
-        query, key = rotated.tensor_split((self.num_heads,), dim=1)
+            query.copy_(self.q_norm(query))
+            key.copy_(self.k_norm(key))
+        rotate_(heads[:, : self.splits[1]], *rotation)
+        return heads
+
+    def attend(self, heads: Tensor, layer_cache: Tensor, attend: AttentionPlan) -> Tensor:
+        """Map what `project` gives to [num_tokens, hidden_size]; mutates `layer_cache`."""
+        query, key, value = heads.tensor_split(self.splits, dim=1)
         return self.o_proj(attend(query, key, value, layer_cache).flatten(1))
 
 
@@ -177,3 +177,8 @@ class RMSNorm:
     def __call__(self, x: Tensor) -> Tensor:
         """Normalise [..., size]."""
         return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+def slices(rows: Tensor) -> tuple[Tensor, ...]:
+    """Cut [num_tokens, ...] into views of at most SLICE_TOKENS."""
+    return torch.split(rows, SLICE_TOKENS)
