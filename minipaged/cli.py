@@ -21,7 +21,7 @@ from minipaged import __version__
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
 from minipaged.engine.uninterrupted import uninterrupted
-from minipaged.errors import MinipagedError
+from minipaged.errors import ConfigError, MinipagedError
 from minipaged.models.catalog import DEFAULT_MODEL
 
 INTERRUPTED = 130
@@ -230,6 +230,8 @@ def _params(
     n: int, max_tokens: int, temperature: float, top_p: float, seed: int, beam: int | None
 ) -> SamplingParams | BeamSearchParams:
     if beam is not None:
+        if n != 1:
+            raise ConfigError(f"-n {n} is for sampling: a search returns all of its {beam} beams")
         return BeamSearchParams(beam_width=beam, max_tokens=max_tokens)
     return SamplingParams(
         n=n, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed

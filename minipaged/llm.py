@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from tqdm import tqdm
 
@@ -22,6 +22,15 @@ from minipaged.engine.config import EngineConfig
 from minipaged.engine.llm_engine import LiveRequest, LLMEngine, Output, Params
 from minipaged.engine.model_runner import ModelRunner, choose_num_blocks, load_model
 from minipaged.engine.outputs import BeamSearchOutput, RequestOutput
+from minipaged.engine.prompts import (
+    Message,
+    ParsedPrompt,
+    Prompt,
+    one_each,
+    parse_chats,
+    parse_prompt,
+    parse_prompts,
+)
 from minipaged.engine.sample_request import SampleRequest
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
 from minipaged.errors import ConfigError, RequestRefusedError
@@ -29,11 +38,7 @@ from minipaged.memory.events import short
 from minipaged.memory.snapshot import MemorySnapshot
 from minipaged.memory.trace import Trace
 from minipaged.models.catalog import DEFAULT_MODEL, resolve
-from minipaged.models.chat import ChatTemplate, load_chat_template
 from minipaged.models.tokenizer import load_tokenizer
-
-Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
-Message: TypeAlias = Mapping[str, Any]
 
 OUR_NAME_FOR = {
     "tokenizer": "nothing: the model brings its own",
@@ -91,7 +96,6 @@ class LLM:
         path = None if isinstance(trace, bool) else trace
         self.trace = None if trace is False else Trace(header, path)
         self.engine = LLMEngine(config, files.config, self._tokenizer, lambda: runner, self.trace)
-        self._chat_template: ChatTemplate | None = None
         self._unclaimed: list[Output] = []
 
     # --- whole texts --------------------------------------------------------------------------
@@ -112,8 +116,8 @@ class LLM:
         Raises:
             RequestRefusedError: A prompt can never run here. None of them is started.
         """
-        parsed = self._parse_all(prompts)
-        params = _one_each(sampling_params, len(parsed))
+        parsed = parse_prompts(prompts, self._tokenizer)
+        params = one_each(sampling_params, len(parsed))
         return cast(list[RequestOutput], self._run_all(parsed, params, use_tqdm))
 
     def chat(
@@ -133,8 +137,8 @@ class LLM:
             ModelError: The model has no chat template, or it fails.
             RequestRefusedError: A conversation is malformed or too long.
         """
-        parsed = [self._parse_chat(chat) for chat in _conversations(messages)]
-        params = _one_each(sampling_params, len(parsed))
+        parsed = parse_chats(messages, self._tokenizer)
+        params = one_each(sampling_params, len(parsed))
         return cast(list[RequestOutput], self._run_all(parsed, params, use_tqdm))
 
     def beam_search(
@@ -145,7 +149,7 @@ class LLM:
         Raises:
             RequestRefusedError: A prompt can never run here. None of them is started.
         """
-        parsed = self._parse_all(prompts)
+        parsed = parse_prompts(prompts, self._tokenizer)
         if not isinstance(params, BeamSearchParams):
             raise ConfigError(f"beam_search takes BeamSearchParams, not {short(params)}")
         outputs = self._run_all(parsed, [params] * len(parsed), use_tqdm)
@@ -161,10 +165,10 @@ class LLM:
         Raises:
             RequestRefusedError: The prompt can never run here, or n is not 1.
         """
-        (params,) = _one_each(sampling_params, 1)
+        (params,) = one_each(sampling_params, 1)
         if params.n != 1:
             raise RequestRefusedError(f"only one text can be streamed, not n={params.n}")
-        text, token_ids = self._parse(prompt)
+        text, token_ids = parse_prompt(prompt, self._tokenizer)
         self.engine.check_request(token_ids, params)
         return self._pieces(text, token_ids, params)
 
@@ -178,7 +182,7 @@ class LLM:
         """
         if params is not None and not isinstance(params, SamplingParams | BeamSearchParams):
             raise ConfigError(f"params are SamplingParams or BeamSearchParams, not {short(params)}")
-        text, token_ids = self._parse(prompt)
+        text, token_ids = parse_prompt(prompt, self._tokenizer)
         return self.engine.add_request(token_ids, params or SamplingParams(), text)
 
     def add_requests(self, prompts: Prompt | Sequence[Prompt], params: Params) -> list[str]:
@@ -187,7 +191,9 @@ class LLM:
         Raises:
             RequestRefusedError: One of them can never run here. None is queued.
         """
-        return self._add_all([(*prompt, params) for prompt in self._parse_all(prompts)])
+        return self._add_all(
+            [(*prompt, params) for prompt in parse_prompts(prompts, self._tokenizer)]
+        )
 
     def step(self) -> list[Output]:
         """Run one step and give the requests that came further, as they are now."""
@@ -233,7 +239,7 @@ class LLM:
     # --- inside -------------------------------------------------------------------------------
 
     def _run_all(
-        self, prompts: Sequence[_Parsed], params: Sequence[Params], use_tqdm: bool
+        self, prompts: Sequence[ParsedPrompt], params: Sequence[Params], use_tqdm: bool
     ) -> list[Output]:
         ids = self._add_all([(*p, how) for p, how in zip(prompts, params, strict=True)])
         outputs: dict[str, Output] = {}
@@ -281,40 +287,6 @@ class LLM:
             self.engine.abort_all([request_id])
             self._unclaimed = [o for o in self._unclaimed if o.request_id != request_id]
 
-    def _parse_all(self, prompts: Prompt | Sequence[Prompt]) -> list[_Parsed]:
-        if not _is_list(prompts) or _is_token_ids(prompts):
-            return [self._parse(cast(Prompt, prompts))]
-        return [self._parse(prompt) for prompt in cast(Sequence[Prompt], prompts)]
-
-    def _parse(self, prompt: Prompt) -> _Parsed:
-        """Give (text or None, token ids) of a prompt in any of its forms."""
-        if isinstance(prompt, Mapping):
-            if len(prompt) == 1 and "prompt" in prompt:
-                prompt = prompt["prompt"]
-            elif len(prompt) == 1 and "prompt_token_ids" in prompt:
-                prompt = prompt["prompt_token_ids"]
-            else:
-                raise RequestRefusedError(
-                    'a prompt given as a dict has one key, "prompt" or "prompt_token_ids", '
-                    f"not {', '.join(map(repr, prompt)) or 'none'}"
-                )
-        if isinstance(prompt, str):
-            return prompt, self._tokenizer.encode(prompt) if prompt else []
-        if _is_token_ids(prompt) or (isinstance(prompt, list | tuple) and not prompt):
-            return None, list(cast(Sequence[int], prompt))
-        raise RequestRefusedError(
-            f"a prompt is a string or a list of token ids, not {short(prompt)}"
-        )
-
-    def _parse_chat(self, messages: Sequence[Message]) -> _Parsed:
-        if self._chat_template is None:
-            self._chat_template = load_chat_template(self._files, self._tokenizer)
-        text = self._chat_template.render(messages)
-        return text, self._tokenizer.encode(text, add_special_tokens=False)
-
-
-_Parsed: TypeAlias = tuple[str | None, list[int]]
-
 
 def _engine_config(options: Mapping[str, Any]) -> EngineConfig:
     known = [field.name for field in fields(EngineConfig)]
@@ -323,38 +295,6 @@ def _engine_config(options: Mapping[str, Any]) -> EngineConfig:
             hint = f"; here it is {OUR_NAME_FOR[name]}" if name in OUR_NAME_FOR else ""
             raise ConfigError(f"LLM has no argument {name!r}{hint}; it takes {', '.join(known)}")
     return EngineConfig(**options)
-
-
-def _one_each(params: Any, count: int) -> list[SamplingParams]:
-    """Give params for each of `count` prompts, made of one for all, one for each, or None."""
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * count
-    if not isinstance(params, Sequence) or not all(isinstance(p, SamplingParams) for p in params):
-        raise ConfigError(f"sampling params are one SamplingParams or a list, not {short(params)}")
-    if len(params) != count:
-        raise RequestRefusedError(f"{len(params)} sampling params for {count} prompts")
-    return list(params)
-
-
-def _conversations(messages: object) -> Sequence[Any]:
-    """Give the conversations in what is one of them or a list of them."""
-    if not _is_list(messages):
-        raise RequestRefusedError(
-            f"chat takes a list of messages or a list of such lists, not {short(messages)}"
-        )
-    several = cast(Sequence[Any], messages)
-    return [several] if all(isinstance(message, Mapping) for message in several) else several
-
-
-def _is_list(value: object) -> bool:
-    """Whether it is a sequence; text and bytes are none here, though they are for Python."""
-    text = (str, bytes, bytearray, memoryview)
-    return isinstance(value, Sequence) and not isinstance(value, text)
-
-
-def _is_token_ids(prompt: object) -> bool:
-    ids = cast(Sequence[object], prompt) if _is_list(prompt) else ()
-    return bool(ids) and all(type(token) is int for token in ids)
 
 
 def _say(line: str) -> None:

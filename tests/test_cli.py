@@ -102,6 +102,7 @@ def test_models_lists_the_catalog() -> None:
         (["generate", "x", "--model", "{model}", "--block-size", "0"], ["block_size", "0"]),
         (["generate", "x", "--model", "{model}", "-n", "65"], ["65", "64", "max_num_seqs"]),
         (["generate", "x", "--model", "{model}", "-n", "0"], ["n must be", "0"]),
+        (["generate", "x", "--model", "{model}", "-n", "2", "--beam", "3"], ["-n 2", "3 beams"]),
         (["generate", "x" * 9000, "--model", "{model}"], ["tokens", "4096"]),
         (["generate", "x" * 99, "--model", "{model}", "--num-blocks", "2"], ["blocks", "2"]),
         (["generate", "x", "--model", "{model}", "--temperature", "-1"], ["temperature", "-1"]),

@@ -7,6 +7,7 @@ first step. Torch and the weights are loaded after it, on the thread that runs t
 from __future__ import annotations
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -115,6 +116,7 @@ class LiveSource:
             {"name": files.name, "dtype": "float32"}, bytes_per_block, f"watching {files.name}"
         )
         self.trace = Trace(header, trace_path)
+        self._stepping = threading.Lock()
         self.ended = False
         self.status = f"loading {files.name} ..."
         self._files = files
@@ -140,13 +142,16 @@ class LiveSource:
         if not self.engine.has_unfinished_requests:
             self.ended = True
             return None
-        self.engine.step()
+        self.engine.runner  # noqa: B018 (loading may take long, and closing need not wait for it)
+        with self._stepping:
+            self.engine.step()
         self.status = ""
         return self.trace.steps[-1]
 
     def close(self) -> None:
-        """Finish the trace file, if there is one."""
-        self.trace.close()
+        """Finish the trace file, if there is one, behind the step that is under way."""
+        with self._stepping:
+            self.trace.close()
 
     def _let_in(self) -> None:
         """Add the requests whose time has come; the next one at once if nothing runs."""
