@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from minipaged.engine.attention import AttentionMetadata, build_metadata
-from minipaged.engine.scheduler import Chunk, SchedulerOutput
+from minipaged.engine.scheduler_output import Chunk, SchedulerOutput
 from minipaged.memory.block_table import blocks_for
 from minipaged.memory.kv_cache_manager import KVCacheManager
 

@@ -18,7 +18,8 @@ from minipaged.engine.config import EngineConfig
 from minipaged.engine.outputs import BeamSearchOutput, RequestOutput
 from minipaged.engine.sample_request import SampleRequest
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
-from minipaged.engine.scheduler import Scheduler, SchedulerOutput
+from minipaged.engine.scheduler import Scheduler
+from minipaged.engine.scheduler_output import SchedulerOutput
 from minipaged.engine.sequence import Request
 from minipaged.engine.sequence import Sequence as Text
 from minipaged.engine.uniform import hash64

@@ -13,7 +13,7 @@ from minipaged.engine.attention import get_attention_backend
 from minipaged.engine.batch import build_batch
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.sampler import SampledToken, SamplingRow, sample
-from minipaged.engine.scheduler import SchedulerOutput
+from minipaged.engine.scheduler_output import SchedulerOutput
 from minipaged.errors import ConfigError
 from minipaged.memory.block_table import blocks_for
 from minipaged.memory.kv_cache_manager import KVCacheManager

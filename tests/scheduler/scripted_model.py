@@ -19,7 +19,7 @@ from minipaged.engine.llm_engine import LLMEngine
 from minipaged.engine.outputs import BeamSearchOutput, RequestOutput
 from minipaged.engine.sampler import SampledToken, SamplingRow
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
-from minipaged.engine.scheduler import Chunk, SchedulerOutput
+from minipaged.engine.scheduler_output import Chunk, SchedulerOutput
 from minipaged.engine.sequence import Request
 from minipaged.engine.uniform import hash64
 from minipaged.memory.events import Event, Requested

@@ -12,7 +12,8 @@ import pytest
 
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.sampling_params import SamplingParams
-from minipaged.engine.scheduler import Chunk, Scheduler
+from minipaged.engine.scheduler import Scheduler
+from minipaged.engine.scheduler_output import Chunk
 from minipaged.engine.sequence import Request, Sequence
 from minipaged.errors import ConfigError, RequestRefusedError
 from minipaged.memory.block_table import blocks_at_most

@@ -8,7 +8,7 @@ import pytest
 
 from minipaged.engine.outputs import BeamSearchOutput
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
-from minipaged.engine.scheduler import SchedulerOutput
+from minipaged.engine.scheduler_output import SchedulerOutput
 from minipaged.errors import ModelError, RequestRefusedError
 from minipaged.memory.block_table import blocks_for
 from minipaged.memory.events import BlockEvicted, Finished, Preempted, SwappedOut

@@ -49,7 +49,8 @@ from hypothesis.stateful import (
 from minipaged.engine.llm_engine import LLMEngine
 from minipaged.engine.outputs import BeamSearchOutput, RequestOutput
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
-from minipaged.engine.scheduler import Scheduler, SchedulerOutput
+from minipaged.engine.scheduler import Scheduler
+from minipaged.engine.scheduler_output import SchedulerOutput
 from minipaged.engine.sequence import Request
 from minipaged.errors import MinipagedError, RequestRefusedError
 from minipaged.memory.block_table import BlockTable
