@@ -58,7 +58,7 @@ class Step:
 
     def run(self, backend: str, window: int | None) -> Tensor:
         plan = get_attention_backend(backend, "cpu").plan(
-            self.metadata, self.layer_cache[None], window
+            self.metadata, self.layer_cache[None], self.query.shape[1], window
         )
         return plan(self.query, self.key, self.value, self.layer_cache)
 

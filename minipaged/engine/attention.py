@@ -16,7 +16,7 @@ import torch
 from minipaged_kernels import reference
 from torch import Tensor
 
-from minipaged.engine.dense_attention import SDPA, Matmul
+from minipaged.engine.attention_math import SDPA, Matmul
 from minipaged.engine.gather_attention import GatherBackend
 from minipaged.errors import ConfigError
 
@@ -85,7 +85,7 @@ class AttentionBackend(Protocol):
     """One way to attend: a GPU's kernel, or plain torch."""
 
     def plan(
-        self, metadata: AttentionMetadata, kv_cache: Tensor, window: int | None
+        self, metadata: AttentionMetadata, kv_cache: Tensor, num_heads: int, window: int | None
     ) -> AttentionPlan:
         """Prepare what all layers with this window share in a step; `kv_cache` tells its shape."""
 
@@ -93,9 +93,8 @@ class AttentionBackend(Protocol):
 def get_attention_backend(name: str, device: torch.device | str) -> AttentionBackend:
     """Choose a backend by name.
 
-    "auto" is the fastest for the device and the cache's dtype. "sdpa" and "matmul" gather each
-    context into one piece, then use torch's attention or plain matrix products; "reference" goes
-    block by block.
+    "sdpa" and "matmul" look up whole contexts, then use torch's attention or plain matrix products;
+    "auto" is the faster of the two on the device; "reference" goes block by block.
 
     Raises:
         ConfigError: There is none of that name.
@@ -117,7 +116,7 @@ class ReferenceBackend:
     """The kernels' readable twins: one sequence and one block at a time."""
 
     def plan(
-        self, metadata: AttentionMetadata, kv_cache: Tensor, window: int | None
+        self, metadata: AttentionMetadata, kv_cache: Tensor, num_heads: int, window: int | None
     ) -> AttentionPlan:
         """Plan nothing: the reference works everything out in each layer."""
 

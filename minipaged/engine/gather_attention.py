@@ -1,10 +1,9 @@
-"""Attention in plain torch: gather a context's blocks into one piece, then attend to it.
+"""Attention in plain torch: a step is cut into passes, and each of them attends on its own.
 
-A step is cut into passes. A sequence with several new tokens (a prefill, or a chunk of one) is a
-pass of its own, slice by slice of its queries: so scores stay in the processor's cache, and hardly
-any are computed for the future. Sequences with one new token (decodes) share a pass with others of
-like length. All that is the same in every layer (what to gather, who sees what) is worked out once
-a step.
+A sequence with several new tokens (a prefill, or a chunk of one) is a pass, slice by slice of its
+queries: so scores stay in the processor's cache, and hardly any are computed for the future.
+Sequences with one new token (decodes) share a pass with others of like length. All that is the same
+in every layer (which rows of the cache are read, who sees what) is worked out once a step.
 """
 
 from __future__ import annotations
@@ -17,34 +16,35 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from minipaged.engine.dense_attention import DenseAttention, fastest
+from minipaged.engine.attention_math import AttentionMath, Contexts, fastest
 
 if TYPE_CHECKING:
     from minipaged.engine.attention import AttentionMetadata, AttentionPlan
 
 SLICE_QUERIES = 128  # queries a slice; 64 and 256 were slower on CPUs
 PASS_WORTH = 4096  # padded tokens whose cost is that of another pass
-PASS_TOKENS = 2**16  # the most that a pass gathers, so that it needs little memory
+PASS_TOKENS = 2**16  # the most tokens that a pass looks up, so that it needs little memory
 
 
 class GatherBackend:
-    """Gather, then attend as `dense` does; None: as is fastest for the cache's dtype and device."""
+    """Look up each context's rows, then attend as `math` does; None: as is fastest."""
 
-    def __init__(self, dense: DenseAttention | None = None) -> None:
-        self.dense = dense
+    def __init__(self, math: AttentionMath | None = None) -> None:
+        self.math = math
 
     def plan(
-        self, metadata: AttentionMetadata, kv_cache: Tensor, window: int | None
+        self, metadata: AttentionMetadata, kv_cache: Tensor, num_heads: int, window: int | None
     ) -> AttentionPlan:
-        """Cut the step into passes, and work out what each of them gathers and sees."""
-        dense = self.dense or fastest(kv_cache.dtype, kv_cache.device)
-        planner = _Planner(metadata, kv_cache, window, dense)
+        """Cut the step into passes, and work out what each of them reads and sees."""
+        math = self.math or fastest(kv_cache.device)
+        planner = _Planner(metadata, kv_cache, num_heads, window)
         decodes = [seq for seq, count in enumerate(metadata.query_lens) if count == 1]
         others = [seq for seq, count in enumerate(metadata.query_lens) if count > 1]
         passes: list[_Pass] = [planner.sequence_pass(seq) for seq in others]
         passes += map(planner.decode_pass, like_lengths(decodes, metadata.seq_lens_list))
-        return _GatherPlan(*written(metadata.slot_mapping), passes)
+        return _GatherPlan(math, *written(metadata.slot_mapping), passes)
 
 
 def like_lengths(seqs: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
@@ -75,35 +75,41 @@ def written(slot_mapping: Tensor) -> tuple[Tensor, Tensor | None]:
     return slot_mapping[tokens], tokens
 
 
-def gather(layer_cache: Tensor, rows: Tensor) -> Tensor:
-    """Copy the K and V of blocks into one piece each: [2, tokens, num_kv_heads, head_dim].
-
-    `rows` counts blocks in the cache seen as [2 * num_blocks, ...], K's and then V's: one copy.
-    """
-    by_block = layer_cache.view(-1, layer_cache[0, 0].numel())
-    return by_block.index_select(0, rows).view(2, -1, *layer_cache.shape[3:])
-
-
 class _Pass(Protocol):
     @property
     def rows(self) -> slice | Tensor:
         """Which of the step's tokens it attends from."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, layer_cache: Tensor) -> Tensor:
-        """Attend from these rows' queries; `key` and `value` are those of the whole step."""
+    def attend(self, math: AttentionMath, step: _LayerStep) -> Tensor:
+        """Attend from these tokens: [n, num_heads, head_dim]."""
+
+
+@dataclass(frozen=True)
+class _LayerStep:
+    """A step in one layer: what is new, and the cache as tables with a row a token and KV head."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    keys: Tensor
+    values: Tensor
 
 
 @dataclass(frozen=True)
 class _GatherPlan:
+    math: AttentionMath
     slots: Tensor
     tokens: Tensor | None
     passes: list[_Pass]
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, layer_cache: Tensor) -> Tensor:
         self._write(key, value, layer_cache)
+        step = _LayerStep(query, key, value, *layer_cache.flatten(1, 3))
+        if len(self.passes) == 1:
+            return self.passes[0].attend(self.math, step)
         output = query.new_empty(query.shape)
         for each in self.passes:
-            output[each.rows] = each.attend(query[each.rows], key, value, layer_cache)
+            output[each.rows] = each.attend(self.math, step)
         return output
 
     def _write(self, key: Tensor, value: Tensor, layer_cache: Tensor) -> None:
@@ -118,85 +124,82 @@ class _GatherPlan:
 class _SequencePass:
     """Several queries of one sequence; a bias [n, context up to its last query] for each slice."""
 
-    dense: DenseAttention
     rows: slice
-    blocks: Tensor | None  # what to gather; None: this step's tokens are the whole context
+    kv_rows: Tensor | None  # [num_kv_heads, context]; None: no token is cached yet
     biases: list[Tensor]
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, layer_cache: Tensor) -> Tensor:
-        if self.blocks is None:
-            key, value = key[self.rows], value[self.rows]
+    def attend(self, math: AttentionMath, step: _LayerStep) -> Tensor:
+        if self.kv_rows is None:
+            key, value = step.key[self.rows].transpose(0, 1), step.value[self.rows].transpose(0, 1)
         else:
-            key, value = gather(layer_cache, self.blocks)
+            key = functional.embedding(self.kv_rows, step.keys)
+            value = functional.embedding(self.kv_rows, step.values)
+        queries = torch.split(step.query[self.rows], SLICE_QUERIES)
         attended = [
-            self.dense.sequence(part, key[: bias.shape[1]], value[: bias.shape[1]], bias)
-            for part, bias in zip(torch.split(query, SLICE_QUERIES), self.biases, strict=True)
+            math.sequence(query, key[:, : bias.shape[1]], value[:, : bias.shape[1]], bias)
+            for query, bias in zip(queries, self.biases, strict=True)
         ]
         return attended[0] if len(attended) == 1 else torch.cat(attended)
 
 
 @dataclass(frozen=True)
 class _DecodePass:
-    """One query of each of several sequences; a bias [num_seqs, padded context]."""
+    """One query of each of several sequences."""
 
-    dense: DenseAttention
     rows: slice | Tensor
-    blocks: Tensor
-    bias: Tensor
+    contexts: Contexts
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, layer_cache: Tensor) -> Tensor:
-        gathered = gather(layer_cache, self.blocks)
-        keys, values = gathered.view(2, *self.bias.shape, *gathered.shape[2:])
-        return self.dense.decodes(query, keys, values, self.bias)
+    def attend(self, math: AttentionMath, step: _LayerStep) -> Tensor:
+        return math.decodes(step.query[self.rows], step.keys, step.values, self.contexts)
 
 
 class _Planner:
     """Makes a step's passes."""
 
     def __init__(
-        self,
-        metadata: AttentionMetadata,
-        kv_cache: Tensor,
-        window: int | None,
-        dense: DenseAttention,
+        self, metadata: AttentionMetadata, kv_cache: Tensor, num_heads: int, window: int | None
     ) -> None:
-        self.metadata, self.kv_cache = metadata, kv_cache
-        self.window, self.dense = window, dense
+        self.metadata, self.num_heads, self.window = metadata, num_heads, window
+        self.dtype, self.device = kv_cache.dtype, kv_cache.device
+        self.block_size, self.num_kv_heads = kv_cache.shape[3:5]
         self.starts = [0, *accumulate(metadata.query_lens)]
 
     def sequence_pass(self, seq: int) -> _SequencePass:
         start, stop = self.starts[seq : seq + 2]
         context = self.metadata.seq_lens_list[seq]
-        positions = torch.arange(context - (stop - start), context, device=self.kv_cache.device)
-        ends = [*range(context - (stop - start) + SLICE_QUERIES, context, SLICE_QUERIES), context]
+        first = context - (stop - start)  # the first query's position
+        positions = torch.arange(first, context, device=self.device)
+        ends = [*range(first + SLICE_QUERIES, context, SLICE_QUERIES), context]
         parts = zip(torch.split(positions, SLICE_QUERIES), ends, strict=True)
         return _SequencePass(
-            dense=self.dense,
             rows=slice(start, stop),
-            blocks=None if context == stop - start else self._blocks([seq]),
+            kv_rows=self._kv_rows([seq])[0] if first else None,
             biases=[self._bias(part, end) for part, end in parts],
         )
 
     def decode_pass(self, seqs: list[int]) -> _DecodePass:
-        blocks = self._blocks(seqs)
-        padded = len(blocks) // (2 * len(seqs)) * self.kv_cache.shape[3]
-        index = torch.tensor(seqs, device=self.kv_cache.device)
-        rows = self.metadata.query_start_loc[index]
-        return _DecodePass(
-            dense=self.dense,
-            rows=slice(None) if len(seqs) == self.starts[-1] else rows,
-            blocks=blocks,
-            bias=self._bias(self.metadata.seq_lens[index] - 1, padded),
+        index = torch.tensor(seqs, device=self.device)
+        kv_rows = self._kv_rows(seqs)
+        contexts = Contexts(
+            kv_rows=kv_rows,
+            head_rows=kv_rows.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1),
+            bias=self._bias(self.metadata.seq_lens[index] - 1, kv_rows.shape[2]),
         )
+        all_tokens = len(seqs) == self.starts[-1]
+        rows = slice(None) if all_tokens else self.metadata.query_start_loc[index]
+        return _DecodePass(rows, contexts)
 
-    def _blocks(self, seqs: list[int]) -> Tensor:
-        num_blocks, block_size = self.kv_cache.shape[2:4]
+    def _kv_rows(self, seqs: list[int]) -> Tensor:
+        """Give the rows of the sequences' contexts: [num_seqs, num_kv_heads, context], padded."""
         longest = max(self.metadata.seq_lens_list[seq] for seq in seqs)
-        blocks = self.metadata.block_tables[seqs, : -(-longest // block_size)].flatten()
-        return torch.cat([blocks, blocks + num_blocks])
+        blocks = self.metadata.block_tables[seqs, : -(-longest // self.block_size), None]
+        offsets = torch.arange(self.block_size, device=self.device)
+        slots = (blocks * self.block_size + offsets).flatten(1)
+        kv_heads = torch.arange(self.num_kv_heads, device=self.device)
+        return slots[:, None] * self.num_kv_heads + kv_heads[:, None]
 
     def _bias(self, positions: Tensor, context: int) -> Tensor:
         """Give 0 where a query at one of `positions` sees a key, else -inf: [n, context]."""
-        age = positions[:, None] - torch.arange(context, device=positions.device)
+        age = positions[:, None] - torch.arange(context, device=self.device)
         hidden = age < 0 if self.window is None else (age < 0) | (age >= self.window)
-        return torch.zeros_like(hidden, dtype=self.kv_cache.dtype).masked_fill_(hidden, -inf)
+        return torch.zeros_like(hidden, dtype=self.dtype).masked_fill_(hidden, -inf)

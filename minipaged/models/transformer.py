@@ -83,8 +83,10 @@ class Transformer:
         """
         if not self.layers:
             raise ModelError("the model has no weights yet: load_weights comes first")
-        windows = {layer.window for layer in self.layers}
-        plans = {window: self.attention.plan(metadata, kv_cache, window) for window in windows}
+        plans = {
+            window: self.attention.plan(metadata, kv_cache, self.config.num_heads, window)
+            for window in {layer.window for layer in self.layers}
+        }
         rotation = self.rope(positions, self.dtype)
         hidden = functional.embedding(input_ids, self.embedding)
         for layer, layer_cache in zip(self.layers, kv_cache, strict=True):
