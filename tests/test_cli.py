@@ -152,10 +152,15 @@ def test_ctrl_c_keeps_what_there_is(model: Path, tmp_path: Path) -> None:
     trace = tmp_path / "run.jsonl"
     command = [sys.executable, "-m", "minipaged.cli", "generate", "The moon", "--json"]
     command += ["--model", str(model), "--max-tokens", "4000", "--trace", str(trace)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    _wait_until(lambda: trace.exists() and trace.read_bytes().count(b"\n") > 8)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            _wait_until(lambda: trace.exists() and trace.read_bytes().count(b"\n") > 8)
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=120)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert stderr == "minipaged: interrupted\n"
     (output,) = json.loads(stdout)["requests"][0]["outputs"]
@@ -197,7 +202,7 @@ class Terminal:
         os.close(slave)
         self.master, self.text = master, ""
 
-    def read_until(self, *words: str, seconds: float = 60.0) -> float:
+    def read_until(self, *words: str, seconds: float = 180.0) -> float:
         """Read until all words were drawn; give the seconds since the start."""
         import select
 
@@ -240,6 +245,14 @@ def test_the_first_frame_comes_before_torch(model: Path) -> None:
     assert times[-1] < 0.7, times
 
 
+def test_watch_follows_a_file_that_comes_later(model: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "later.jsonl"
+    with terminal("watch", "--follow", trace) as view:
+        view.read_until("waiting for")
+        minipaged("generate", "The moon", "--model", model, "--max-tokens", 4, "--trace", trace)
+        view.read_until("A takes block")
+
+
 def test_watch_runs_pauses_and_quits(model: Path) -> None:
     with terminal("watch", "The moon", "--model", model, "--speed", 50) as view:
         view.read_until("next token")
@@ -250,7 +263,7 @@ def test_watch_runs_pauses_and_quits(model: Path) -> None:
         view.read_until("A: ")  # the text stays when the view is gone
 
 
-def _wait_until(condition: Any, seconds: float = 60.0) -> None:
+def _wait_until(condition: Any, seconds: float = 180.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

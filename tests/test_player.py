@@ -646,7 +646,7 @@ class Terminal:
             self._stream.feed(os.read(self.fd, 65536))
 
     def until(self, *words: str) -> str:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 90
         while True:
             text = "\n".join(self.screen.display)
             if all(word in text for word in words):
@@ -655,7 +655,7 @@ class Terminal:
             self.read()
 
     def wait(self) -> int:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 90
         while self.process.poll() is None:
             assert time.monotonic() < end
             self.read()

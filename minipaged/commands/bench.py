@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
@@ -38,6 +39,8 @@ def bench(
         raise ConfigError(f"--against knows transformers, not {against!r}")
     if rounds < 1:
         raise ConfigError(f"--rounds must be at least 1, not {rounds}")
+    if against and find_spec("transformers") is None:
+        raise ConfigError('transformers is not installed: pip install -e ".[dev]"')
     console = Console(stderr=True)
     files = resolve(model, lambda line: console.print(line, markup=False))
     make_workload(files.config.vocab_size, **options)  # what is wrong is told before it takes long

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from minipaged.engine.model_runner import ModelRunner
 
 MAX_SPEED = 1000
+_LONGEST_HEADER = 2**16  # bytes
 
 
 def watch_file(replay: Path | None, follow: Path | None, speed: float) -> None:
@@ -45,6 +47,8 @@ def watch_file(replay: Path | None, follow: Path | None, speed: float) -> None:
     _check_speed(speed)
     if replay and follow:
         raise TraceError("give --replay or --follow, not both")
+    if follow:
+        _wait_for(follow)
     source = ReplaySource(replay) if replay else FollowSource(str(follow))
     watch(source, steps_per_second=speed)
 
@@ -91,6 +95,26 @@ def texts(trace: Trace) -> list[str]:
         state.apply(event)
     written = {seq: "".join(t.text for t in s.output) for seq, s in state.sequences.items()}
     return [f"{letters(seq)}: {text.strip()}" for seq, text in written.items()]
+
+
+def _wait_for(path: Path) -> None:
+    """Wait until a trace has its first line: its writer may still be loading a model."""
+    if not _has_begun(path):
+        print(f"waiting for {path} ...", file=sys.stderr)
+    while not _has_begun(path):
+        time.sleep(0.1)
+
+
+def _has_begun(path: Path) -> bool:
+    """Whether there is a line to read, or something that will never be one: its reader tells."""
+    if not path.exists():
+        return False
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(_LONGEST_HEADER)
+    except OSError:
+        return True
+    return b"\n" in beginning or len(beginning) == _LONGEST_HEADER
 
 
 def _check_speed(speed: float) -> None:

@@ -2,8 +2,7 @@
 
 One rule covers prefill, chunked prefill and decode: a step closes the gap between the tokens a
 sequence knows and those whose KV exists, as far as the token budget goes. First come, first served;
-when blocks run out, the latest arrival is preempted. Plain Python: the memory lab runs the same
-scheduler without a model.
+when blocks run out, the latest arrival is preempted. Plain Python: it runs without a model.
 """
 
 from __future__ import annotations

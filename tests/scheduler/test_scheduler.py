@@ -680,7 +680,7 @@ class TestSwap:
 
 
 class TestSchedulerAlone:
-    """The memory lab uses the scheduler without an engine: nothing else is needed."""
+    """The scheduler runs without an engine: nothing else is needed."""
 
     def test_it_runs_on_requests_and_a_manager(self):
         manager = KVCacheManager(num_blocks=4, block_size=4)
