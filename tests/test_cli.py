@@ -196,7 +196,7 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env={**os.environ, "TERM": "xterm-256color"},
+            env={**_without_size(), "TERM": "xterm-256color"},
             start_new_session=True,
         )
         os.close(slave)
@@ -261,6 +261,11 @@ def test_watch_runs_pauses_and_quits(model: Path) -> None:
         view.press("q")
         assert view.process.wait(timeout=20) == 0
         view.read_until("A: ")  # the text stays when the view is gone
+
+
+def _without_size() -> dict[str, str]:
+    """The environment without a terminal size that somebody exported: it would hide ours."""
+    return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
 
 
 def _wait_until(condition: Any, seconds: float = 180.0) -> None:

@@ -614,7 +614,12 @@ class Terminal:
             stdout=self.child_fd,
             stderr=self.child_fd,
             start_new_session=True,
-            env={**os.environ, "TERM": "xterm-256color", "PYTHONPATH": paths, "LC_ALL": "C.UTF-8"},
+            env={
+                **{k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")},
+                "TERM": "xterm-256color",
+                "PYTHONPATH": paths,
+                "LC_ALL": "C.UTF-8",
+            },
             preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
         )
 

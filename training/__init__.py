@@ -1,0 +1,1 @@
+"""How the models that ship with minipaged are made. No part of the package."""
