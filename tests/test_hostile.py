@@ -399,7 +399,9 @@ def test_a_request_to_end_leaves_a_whole_trace(
     path = tmp_path / "run.jsonl"
     prompts = ["The moon"] * 400
     options = ("--model", pristine, "--max-tokens", 60, "--num-blocks", 8, "--trace", path)
+    before = signal.signal(number, signal.SIG_DFL)  # a test run under nohup ignores SIGHUP
     process = start("generate", *prompts, *options, stdout=subprocess.DEVNULL)
+    signal.signal(number, before)
     until(lambda: path.exists() and path.stat().st_size > 10_000)
     process.send_signal(number)
     assert one_line(process) == "minipaged: interrupted\n"
