@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -84,8 +84,7 @@ class _Pass(Protocol):
         """Attend from these tokens: [n, num_heads, head_dim]."""
 
 
-@dataclass(frozen=True)
-class _LayerStep:
+class _LayerStep(NamedTuple):
     """A step in one layer: what is new, and the cache as tables with a row a token and KV head."""
 
     query: Tensor
@@ -103,8 +102,10 @@ class _GatherPlan:
     passes: list[_Pass]
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, layer_cache: Tensor) -> Tensor:
-        self._write(key, value, layer_cache)
-        step = _LayerStep(query, key, value, *layer_cache.flatten(1, 3))
+        keys, values = layer_cache.flatten(1, 2)  # each [num_slots, num_kv_heads, head_dim]
+        self._write(key, keys)
+        self._write(value, values)
+        step = _LayerStep(query, key, value, keys.flatten(0, 1), values.flatten(0, 1))
         if len(self.passes) == 1:
             return self.passes[0].attend(self.math, step)
         output = query.new_empty(query.shape)
@@ -112,12 +113,8 @@ class _GatherPlan:
             output[each.rows] = each.attend(self.math, step)
         return output
 
-    def _write(self, key: Tensor, value: Tensor, layer_cache: Tensor) -> None:
-        if self.tokens is not None:
-            key, value = key[self.tokens], value[self.tokens]
-        keys, values = layer_cache.flatten(1, 2)  # each [num_slots, num_kv_heads, head_dim]
-        keys.index_copy_(0, self.slots, key)
-        values.index_copy_(0, self.slots, value)
+    def _write(self, new: Tensor, cached: Tensor) -> None:
+        cached.index_copy_(0, self.slots, new if self.tokens is None else new[self.tokens])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ Weights have Hugging Face's names (`minipaged.models.parameters`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -87,10 +87,10 @@ class Transformer:
             window: self.attention.plan(metadata, kv_cache, self.config.num_heads, window)
             for window in {layer.window for layer in self.layers}
         }
-        rotation = self.rope(positions, self.dtype)
+        rotations = list(zip(*map(slices, self.rope(positions, self.dtype)), strict=True))
         hidden = functional.embedding(input_ids, self.embedding)
         for layer, layer_cache in zip(self.layers, kv_cache, strict=True):
-            layer(hidden, rotation, layer_cache, plans[layer.window])
+            layer(hidden, rotations, layer_cache, plans[layer.window])
         return self.norm(hidden)
 
     @torch.inference_mode()
@@ -111,19 +111,22 @@ class DecoderLayer:
         self.mlp = MLP(f"{prefix}.mlp", parameters)
 
     def __call__(
-        self, hidden: Tensor, rotation: Rotation, layer_cache: Tensor, attend: AttentionPlan
+        self,
+        hidden: Tensor,
+        rotations: Sequence[Rotation],
+        layer_cache: Tensor,
+        attend: AttentionPlan,
     ) -> None:
         """Add this layer's part to `hidden` [num_tokens, hidden_size]; mutates the cache too.
 
-        Only attention looks from token to token. What is before and after it is done in slices.
+        Only attention looks from token to token. What is before and after it is done in slices, to
+        each of which belongs one of the `rotations`.
         """
-        heads = joined(
-            [
-                self.self_attn.project(self.input_norm(rows), (cos, sin))
-                for rows, cos, sin in zip(*map(slices, (hidden, *rotation)), strict=True)
-            ]
-        )
-        hidden += self.self_attn.attend(heads, layer_cache, attend)
+        heads = [
+            self.self_attn.project(self.input_norm(rows), rotation)
+            for rows, rotation in zip(slices(hidden), rotations, strict=True)
+        ]
+        hidden += self.self_attn.attend(joined(heads), layer_cache, attend)
         for rows in slices(hidden):
             rows += self.mlp(self.mlp_norm(rows))
 
@@ -144,8 +147,8 @@ class SelfAttention:
     def project(self, hidden: Tensor, rotation: Rotation) -> Tensor:
         """Map normed [n, hidden_size] to queries, keys and values, [n, all heads, head_dim]."""
         heads = self.qkv_proj(hidden).view(len(hidden), -1, self.head_dim)
-        query, key, _ = heads.tensor_split(self.splits, dim=1)
         if self.q_norm is not None and self.k_norm is not None:
+            query, key, _ = heads.tensor_split(self.splits, dim=1)
             query.copy_(self.q_norm(query))
             key.copy_(self.k_norm(key))
         rotate_(heads[:, : self.splits[1]], *rotation)
