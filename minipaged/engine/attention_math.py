@@ -107,6 +107,6 @@ class Matmul:
         return bags.view(query.shape)
 
 
-def fastest(device: torch.device) -> AttentionMath:
-    """Choose: Matmul on a CPU, else SDPA."""
-    return Matmul() if device.type == "cpu" else SDPA()
+def fastest(dtype: torch.dtype, device: torch.device) -> AttentionMath:
+    """Choose: Matmul on a CPU, but SDPA elsewhere, and for fp16, whose scores can overflow."""
+    return SDPA() if device.type != "cpu" or dtype == torch.float16 else Matmul()

@@ -38,7 +38,7 @@ class GatherBackend:
         self, metadata: AttentionMetadata, kv_cache: Tensor, num_heads: int, window: int | None
     ) -> AttentionPlan:
         """Cut the step into passes, and work out what each of them reads and sees."""
-        math = self.math or fastest(kv_cache.device)
+        math = self.math or fastest(kv_cache.dtype, kv_cache.device)
         planner = _Planner(metadata, kv_cache, num_heads, window)
         decodes = [seq for seq, count in enumerate(metadata.query_lens) if count == 1]
         others = [seq for seq, count in enumerate(metadata.query_lens) if count > 1]
