@@ -109,6 +109,26 @@ class TestTokenBudget:
             assert engine.chunks()[:2] == [(0, start, start + 1), (1, start, start + 1)]
             engine.steps(1)
 
+    @pytest.mark.parametrize(("prompt", "left"), [("cdefghijk", 0), ("cdefghij", 1)])
+    def test_a_token_must_be_left_to_come_back(self, prompt, left):
+        engine = ScriptedEngine(16, num_swap_blocks=4, preemption="swap", **self.OPTIONS)
+        first = engine.add("ab")
+        engine.steps(1)
+        engine.add(prompt)
+        engine.steps(1)
+        engine.scheduler.preempt(first, "by hand")
+        assert engine.schedule().num_tokens == 5
+        assert engine.queues() == (([], ["0", "1"], []) if left else ([], ["1"], ["0"]))
+
+    @pytest.mark.parametrize(("prompt", "left"), [("cdefghijkl", 0), ("cdefghijk", 1)])
+    def test_a_token_must_be_left_to_start(self, prompt, left):
+        engine = ScriptedEngine(16, **self.OPTIONS)
+        engine.add(prompt)
+        engine.steps(1)
+        engine.add("ab")
+        assert engine.schedule().num_tokens == 5
+        assert engine.queues() == (([], ["0", "1"], []) if left else (["1"], ["0"], []))
+
     def test_a_group_gets_all_of_its_tokens_or_none(self):
         engine = ScriptedEngine(16, **self.OPTIONS)
         first = engine.add("abcdefghijk")
