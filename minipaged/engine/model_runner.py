@@ -12,6 +12,7 @@ from minipaged.engine import kv_cache
 from minipaged.engine.attention import get_attention_backend
 from minipaged.engine.batch import build_batch
 from minipaged.engine.config import EngineConfig
+from minipaged.engine.host_memory import keep_freed_memory
 from minipaged.engine.sampler import SampledToken, SamplingRow, sample
 from minipaged.engine.scheduler_output import SchedulerOutput
 from minipaged.errors import ConfigError
@@ -37,6 +38,8 @@ class ModelRunner:
     def __init__(
         self, model: Transformer, num_blocks: int, block_size: int, num_swap_blocks: int = 0
     ) -> None:
+        if model.device.type == "cpu":
+            keep_freed_memory()
         self.model = model
         self.kv_cache = _allocate(model, num_blocks, block_size, model.device)
         self.swap_cache = (

@@ -668,7 +668,7 @@ class TestSwap:
     def test_room_to_go_on_is_that_of_all_known_tokens(self, left, comes_back):
         engine = ScriptedEngine(16, max_num_seqs=4, max_num_batched_tokens=5, **self.OPTIONS)
         engine.add("abcd", max_tokens=8)
-        half = engine.add("efghijklmnopq", max_tokens=6)
+        half = engine.add("efghijklmno", max_tokens=6)
         engine.steps(2)
         engine.scheduler.preempt(half, "by hand")
         assert engine.manager.blocks_to_swap_in([1]) == 2
