@@ -61,13 +61,13 @@ def make_bench(files: ModelFiles, dtype: str, workload: Workload, block_size: in
 
 
 def measure(bench: Bench, workload: Workload, repeats: int) -> dict[str, Any]:
-    """Run untraced and traced in turn; then once more with stopwatches.
+    """Warm up with one run; then run untraced and traced in turn, and once with stopwatches.
 
     Returns:
         seconds and traced_seconds of each run; shares of one run's time; linear_seconds, the time
         that the linear layers take when they are called alone, on as many tokens in as many steps.
     """
-    bench.run(workload.head(4, 4))
+    bench.run(workload)
     seconds, traced = [], []
     for _ in range(repeats):
         seconds.append(bench.run(workload))

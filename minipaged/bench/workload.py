@@ -20,10 +20,6 @@ class Workload:
         """Tokens to generate in all."""
         return len(self.prompts) * self.new_tokens
 
-    def head(self, num_prompts: int, new_tokens: int) -> Workload:
-        """Give a smaller one, to warm up."""
-        return Workload(self.prompts[:num_prompts], new_tokens)
-
 
 def make_workload(
     vocab_size: int,
