@@ -58,8 +58,10 @@ def bench(
 
 
 def _turns(contenders: Sequence[str], rounds: int) -> list[str]:
-    """Give the contenders' order: every other round backwards, so that none has always the same
-    one before it. What a process leaves behind (memory to be mapped anew, a warm chip) is measured.
+    """Give the order of contenders: every other round backwards.
+
+    A process leaves memory to be mapped anew and a warm chip to the next one; so none may always
+    have the same one before it.
 
     >>> _turns(["ours", "theirs"], rounds=3)
     ['ours', 'theirs', 'theirs', 'ours', 'ours', 'theirs']
