@@ -23,3 +23,7 @@ class ModelError(MinipagedError):
 
 class TraceError(MinipagedError):
     """A trace that can't be read, or whose events contradict each other, and at which line."""
+
+
+class WorkloadError(MinipagedError):
+    """A file of requests that can't be read: the message says at which line and why."""

@@ -1,0 +1,1 @@
+"""Experiments without a model: lengths instead of tokens, on the real scheduler and memory."""
