@@ -6,13 +6,14 @@ import os
 
 from hypothesis import settings
 
-# Read when torch, tokenizers and huggingface_hub are imported: nothing here imports them.
+# Read when torch, triton, tokenizers and huggingface_hub are imported: nothing here imports them.
 for name, value in {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
+    "TRITON_INTERPRET": "1",  # kernels run as numpy; what needs a compiler starts its own process
 }.items():
     os.environ[name] = value
 
