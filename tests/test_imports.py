@@ -25,7 +25,7 @@ VIEWS = (
 # What a part may import beside the standard library and itself.
 MAY_IMPORT = {
     "minipaged.memory": {"minipaged.errors"},
-    "minipaged_kernels": {"torch", "triton", "numpy", "minipaged.errors", "minipaged.memory.events"},
+    "minipaged_kernels": {"numpy", "torch", "triton", "minipaged.errors", "minipaged.memory"},
     "minipaged_visualizer": {"minipaged.memory", "minipaged.errors", "rich"},
 }
 # Each knows those before it at most, directly or through others; the arrows of ARCHITECTURE.md.
