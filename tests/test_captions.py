@@ -62,6 +62,14 @@ TOLD = [
         ev.Released(0, (9,), "reserved, not written"),
         "A gives back block 9: reserved, not written",
     ),
+    (
+        ev.KernelAccess("decode", (0, 1), (7,), 52, "k = ...", "load", "k_cache", (28,), (0,), 64),
+        "decode (0, 1) reads block 7 of k_cache, 64 bytes, line 52",
+    ),
+    (
+        ev.KernelAccess("decode", (2,), (), 60, "", "store", "out", (), (), 128),
+        "decode (2) writes out, 128 bytes, line 60",
+    ),
 ]
 
 

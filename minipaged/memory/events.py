@@ -214,6 +214,28 @@ class Released(Event):
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class KernelAccess(Event):
+    """One load or store of one program of a kernel, recorded: which memory a line of code touches.
+
+    `access` is "load" or "store", `tensor` the argument that it goes through, `code` the source at
+    `line`. `blocks`, `slots` and `heads` are empty for tensors that do not lie in blocks; `blocks`
+    come in the order of the access, the other two sorted. Memory's bookkeeping does not change.
+    """
+
+    kind: ClassVar[str] = "kernel"
+    name: str
+    program: tuple[int, ...]
+    blocks: tuple[int, ...]
+    line: int
+    code: str
+    access: str
+    tensor: str
+    slots: tuple[int, ...]
+    heads: tuple[int, ...]
+    num_bytes: int
+
+
 _ALL: tuple[type[Event], ...] = (
     Requested,
     Forked,
@@ -231,6 +253,7 @@ _ALL: tuple[type[Event], ...] = (
     Sampled,
     Finished,
     Released,
+    KernelAccess,
 )
 EVENT_TYPES: dict[str, type[Event]] = {cls.kind: cls for cls in _ALL}
 _FIELDS = {kind: dataclasses.fields(cls) for kind, cls in EVENT_TYPES.items()}

@@ -281,6 +281,12 @@ class Replay:
             self.tables[event.seq] = targets
         self._sequence(event.seq).status = "running"
 
+    # --- kernels ------------------------------------------------------------------------------
+
+    def _kernel(self, event: ev.KernelAccess) -> None:
+        for block in event.blocks:
+            self._block(block)  # a recording changes nothing, but its blocks must exist
+
     # --- small steps --------------------------------------------------------------------------
 
     def _sequence(self, seq: int) -> SequenceState:

@@ -53,6 +53,10 @@ EXAMPLES = [
     (ev.Sampled((0,), (5,), ("a",), (-120,)), ["sample", [0], [5], ["a"], [-120]]),
     (ev.Finished(0, "stop"), ["finish", 0, "stop"]),
     (ev.Released(0, (7, 1, 3), "finished"), ["release", 0, [7, 1, 3], "finished"]),
+    (
+        ev.KernelAccess("f", (0, 1), (7, 2), 52, "k = 1", "load", "k_cache", (8, 28), (0,), 64),
+        ["kernel", "f", [0, 1], [7, 2], 52, "k = 1", "load", "k_cache", [8, 28], [0], 64],
+    ),
 ]
 
 

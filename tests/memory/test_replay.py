@@ -310,3 +310,13 @@ def test_a_replay_of_many_blocks_equals_the_manager():
         if seq % 5 == 0:
             m.free(seq)
         m.check()
+
+
+def test_a_recorded_kernel_changes_nothing_but_its_blocks_must_exist():
+    state = replayed(*FORKED)
+    before = state.snapshot()
+    run = ("f", (0, 0)), (7, "k = ...", "load", "k_cache", (3,), (0,), 64)
+    state.apply(ev.KernelAccess(*run[0], (1,), *run[1]))
+    assert state.snapshot() == before
+    with pytest.raises(IntegrityError, match=r"block 99 is not in a pool"):
+        state.apply(ev.KernelAccess(*run[0], (99,), *run[1]))

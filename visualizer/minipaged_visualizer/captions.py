@@ -43,8 +43,9 @@ SIGNS = {
     "sample": "›",
     "finish": "■",
     "release": "-",
+    "kernel": "k",
 }
-_ROUTINE = {"prefill", "write", "sample", "publish"}
+_ROUTINE = {"prefill", "write", "sample", "publish", "kernel"}
 _MAX_NAMED = 4
 
 
@@ -201,6 +202,13 @@ def _release(event: ev.Released, _: str) -> str:
     )
 
 
+def _kernel(event: ev.KernelAccess, _: str) -> str:
+    verb = {"load": "reads", "store": "writes"}.get(event.access, event.access)
+    program = ", ".join(map(str, event.program))
+    where = f"{_blocks(event.blocks)} of {event.tensor}" if event.blocks else event.tensor
+    return f"{event.name} ({program}) {verb} {where}, {event.num_bytes} bytes, line {event.line}"
+
+
 # --- small words ----------------------------------------------------------------------------------
 
 
@@ -284,4 +292,5 @@ _WORDS: dict[type[ev.Event], Callable[[Any, str], str]] = {
     ev.Sampled: _sample,
     ev.Finished: _finish,
     ev.Released: _release,
+    ev.KernelAccess: _kernel,
 }
