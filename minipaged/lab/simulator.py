@@ -7,16 +7,22 @@ events included, and 10,000 requests take seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from typing import NamedTuple, Protocol
 
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.scheduler import Scheduler
 from minipaged.engine.scheduler_output import SchedulerOutput
-from minipaged.lab.results import SimulationResult
+from minipaged.engine.sequence import Request
+from minipaged.errors import ConfigError, RequestRefusedError, WorkloadError
+from minipaged.lab.live_request import LiveRequest, go_live
+from minipaged.lab.results import MemorySample, SimulationResult
 from minipaged.lab.workloads import LabRequest
-from minipaged.memory.events import Observer, ignore
+from minipaged.memory.events import Event, Finished, Observer, Preempted, ignore
 from minipaged.memory.kv_cache_manager import KVCacheManager
+
+BATCHING = ("continuous", "static")
 
 
 class StepCost(Protocol):
@@ -27,7 +33,7 @@ class StepCost(Protocol):
 
 
 class Moment(NamedTuple):
-    """What an onlooker sees behind a step."""
+    """What an onlooker sees behind a step, when who is done has left."""
 
     time: float
     step: SchedulerOutput
@@ -48,14 +54,172 @@ def simulate(
     """Run a workload to its end and tell how it went.
 
     Args:
-        workload: Sorted by arrival; taken one by one, so it may be long.
+        workload: Sorted by arrival; taken one by one, so it may be long. Who can never run here is
+            refused and listed.
         config: What a step may hold, and how victims give way. The manager's own sizes count.
         manager: Fresh, and made by the caller: paged or contiguous.
         cost: How long a step takes; None: one second, so that times count steps.
-        batching: "continuous" admits whenever there is room; "static" only once everybody of the
-            batch before is done, and nobody leaves before the longest.
+        batching: "continuous" admits whenever there is room; "static" lets nobody in before all of
+            the batch are done, and nobody leave before the longest.
         observe: Gets the scheduler's events; give the manager the same one.
-        after_step: Called behind each step, when its tokens are known.
-        sample_every: Keep a snapshot of memory every so many steps; 0: none.
+        after_step: Called behind each step.
+        sample_every: Keep a snapshot of memory every so many steps, taken while everybody in the
+            step still holds theirs; 0: none.
+
+    Raises:
+        ConfigError: `batching` is none of these, or a whole prompt does not fit into a step.
+        WorkloadError: The workload is not sorted.
     """
-    raise NotImplementedError
+    if batching not in BATCHING:
+        raise ConfigError(f'batching is "continuous" or "static", not {batching!r}')
+    run = Simulation(config, manager, cost, observe, is_static=batching == "static")
+    coming = _in_order(workload)
+    upcoming = next(coming, None)
+    while upcoming or not run.is_idle:
+        while upcoming and (upcoming.arrival <= run.now or run.is_idle):
+            run.arrive(upcoming)
+            upcoming = next(coming, None)
+        if run.is_idle:
+            break  # the last ones were refused
+        step = run.step()
+        if sample_every and run.num_steps % sample_every == 0:
+            run.sample()
+        run.advance(step)
+        if after_step:
+            after_step(Moment(run.now, step, run.scheduler))
+    return run.result
+
+
+class Simulation:
+    """The clock, the requests that are under way, and what is noted of them."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        manager: KVCacheManager,
+        cost: StepCost | None = None,
+        observe: Observer = ignore,
+        *,
+        is_static: bool = False,
+    ) -> None:
+        self.now = 0.0
+        self.result = SimulationResult()
+        self.scheduler = Scheduler(config, manager, self._observe)
+        self._cost = cost
+        self._pass_on = observe
+        self._is_static = is_static
+        self._outside: list[LiveRequest] = []  # come while a static batch is under way
+        self._done: list[LiveRequest] = []
+        self._live: dict[str, LiveRequest] = {}
+        self._of_sequence: dict[int, LiveRequest] = {}
+        self._numbers, self._seq_ids = count(), count()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to compute before somebody comes."""
+        return not self._live
+
+    def arrive(self, lab: LabRequest) -> None:
+        """Let a request in, or list it as refused if it can never run here."""
+        self.now = max(self.now, lab.arrival)
+        live = go_live(lab, next(self._numbers), lambda: next(self._seq_ids))
+        try:
+            self._check(live.request)
+        except RequestRefusedError as e:
+            self.result.refused.append(f"{live.request.request_id}: {e}")
+            return
+        self._live[live.request.request_id] = live
+        self._of_sequence.update((s.seq_id, live) for s in live.request.sequences)
+        if self._is_static and self.scheduler.running:
+            self._outside.append(live)
+        else:
+            self.scheduler.add(live.request)
+
+    def step(self) -> SchedulerOutput:
+        """Schedule a step, let its time pass, and note that its KV exists."""
+        step = self.scheduler.schedule()
+        assert not step.is_empty, "nobody can go on"
+        self.now += self._cost.seconds(step) if self._cost else 1.0
+        self.scheduler.commit(step)
+        self._note(step)
+        return step
+
+    def advance(self, step: SchedulerOutput) -> None:
+        """Give every sequence its next token that waits for one, and let go who is done."""
+        names = dict.fromkeys(c.request.request_id for c in step.chunks if c.needs_logits)
+        for live in map(self._live.__getitem__, names):
+            if not live.times.first_token:
+                live.times.first_token = self.now
+                live.times.num_cached_tokens = live.request.num_cached_tokens or 0
+            live.grow(self.scheduler, lambda: next(self._seq_ids))
+            if live.lab.beam_parents:
+                self._of_sequence.update((s.seq_id, live) for s in live.request.sequences)
+            if live.is_done:
+                self._done.append(live)
+        if not self._is_static or len(self._done) == len(self.scheduler.running):
+            self._let_go()
+
+    def sample(self) -> None:
+        """Keep a snapshot of memory as it is now."""
+        snapshot = self.scheduler.manager.snapshot()
+        self.result.samples.append(MemorySample(self.now, self.num_steps, snapshot))
+
+    @property
+    def num_steps(self) -> int:
+        """Steps so far."""
+        return len(self.result.timeline.time)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _check(self, request: Request) -> None:
+        self.scheduler.check(request)
+        config, num_tokens = self.scheduler.config, request.num_prompt_tokens + request.max_tokens
+        if not config.enable_chunked_prefill and num_tokens > config.max_num_batched_tokens:
+            raise RequestRefusedError(
+                f"without chunked prefill a step must hold all {num_tokens} tokens: "
+                f"max_num_batched_tokens is {config.max_num_batched_tokens}"
+            )
+
+    def _note(self, step: SchedulerOutput) -> None:
+        timeline, pool = self.result.timeline, self.scheduler.manager.pool
+        timeline.time.append(self.now)
+        timeline.num_running.append(len(self.scheduler.running))
+        timeline.num_waiting.append(len(self.scheduler.waiting) + len(self._outside))
+        timeline.num_tokens.append(step.num_tokens)
+        timeline.num_used_blocks.append(pool.num_blocks - pool.num_free)
+        self.result.num_copied_blocks += len(step.copies)
+        self.result.num_swapped_blocks += len(step.swap_outs) + len(step.swap_ins)
+
+    def _let_go(self) -> None:
+        """End who is done; behind a static batch, let those in who came meanwhile."""
+        for live in self._done:
+            live.times.finish = self.now
+            for sequence in live.request.live:
+                self.scheduler.finish(live.request, sequence, "length")
+            self.result.requests.append(live.times)
+            del self._live[live.request.request_id]
+        self._done.clear()
+        for live in self._outside:
+            self.scheduler.add(live.request)
+        self._outside.clear()
+
+    def _observe(self, event: Event) -> None:
+        """Note what a sequence had at its end, and who was preempted; a group counts once."""
+        if isinstance(event, Finished):
+            self.result.final_tokens[event.seq] = self.scheduler.manager.num_tokens(event.seq)
+            self._of_sequence.pop(event.seq)
+        elif isinstance(event, Preempted):
+            live = self._of_sequence[event.seq]
+            live.times.num_preemptions += event.seq == live.request.live[0].seq_id
+        self._pass_on(event)
+
+
+def _in_order(workload: Iterable[LabRequest]) -> Iterator[LabRequest]:
+    last = 0.0
+    for number, request in enumerate(workload):
+        if request.arrival < last:
+            raise WorkloadError(
+                f"request {number} arrives at {request.arrival:g} s, the one before it at {last:g}"
+            )
+        last = request.arrival
+        yield request
