@@ -1,0 +1,156 @@
+"""Decode attention over a paged cache: one new query a sequence. Read this kernel first.
+
+One program a sequence and KV head. It walks through the sequence's block table, one physical block
+after another, and keeps three running values of what it has seen (online softmax): the largest
+score, the sum of exp(score - largest), and the values weighted by it. The query heads that share
+the KV head are the rows of one small matrix, so that keys and values are read once for all.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from minipaged_kernels.launch import (
+    check_cache,
+    check_group,
+    check_same_dtype,
+    check_tables,
+    dense_rows,
+    padded,
+    pipeline,
+    window_or_all,
+)
+
+LARGEST_TILE = 32 * 1024  # bytes of a block's keys, which are one tile here; larger ones spill
+
+
+@triton.jit(do_not_specialize=["stride_table", "window"])
+def paged_decode_kernel(
+    output,  # [num_seqs, num_heads, head_dim]
+    query,  # [num_seqs, num_heads, head_dim]
+    key_cache,  # [num_blocks, block_size, num_kv_heads, head_dim]
+    value_cache,  # the same
+    block_tables,  # [num_seqs, max_blocks]
+    seq_lens,  # [num_seqs]
+    scale,
+    window,
+    stride_output,
+    stride_query,
+    stride_block,
+    stride_slot,
+    stride_head,
+    stride_table,
+    BLOCK_SIZE: tl.constexpr,
+    GROUP: tl.constexpr,  # query heads that share a KV head
+    HEAD_DIM: tl.constexpr,
+    SLOTS: tl.constexpr,  # BLOCK_SIZE, GROUP and HEAD_DIM, rounded up to a power of two from 16 on
+    ROWS: tl.constexpr,
+    DIMS: tl.constexpr,
+):
+    """Attend from one sequence's query heads that share one KV head."""
+    seq = tl.program_id(0).to(tl.int64)  # 64 bits: a cache may have more than 2^31 elements
+    kv_head = tl.program_id(1)
+    rows, dims, slots = tl.arange(0, ROWS), tl.arange(0, DIMS), tl.arange(0, SLOTS)
+
+    heads = (kv_head * GROUP + rows)[:, None] * HEAD_DIM + dims[None, :]
+    is_head = (rows < GROUP)[:, None] & (dims < HEAD_DIM)[None, :]
+    q = tl.load(query + seq * stride_query + heads, mask=is_head, other=0.0)  # [ROWS, DIMS]
+
+    seq_len = tl.load(seq_lens + seq).to(tl.int32)
+    first_token = tl.maximum(seq_len - window, 0)
+    largest = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    weighted = tl.zeros([ROWS, DIMS], tl.float32)
+
+    for index in range(first_token // BLOCK_SIZE, tl.cdiv(seq_len, BLOCK_SIZE)):
+        block = tl.load(block_tables + seq * stride_table + index).to(tl.int64)
+        tokens = index * BLOCK_SIZE + slots
+        visible = (slots < BLOCK_SIZE) & (tokens >= first_token) & (tokens < seq_len)
+        here = block * stride_block + kv_head * stride_head
+        here += slots[:, None] * stride_slot + dims[None, :]
+        mask = visible[:, None] & (dims < HEAD_DIM)[None, :]
+        k = tl.load(key_cache + here, mask=mask, other=0.0)  # [SLOTS, DIMS]
+        v = tl.load(value_cache + here, mask=mask, other=0.0)
+
+        scores = tl.dot(q, k.T, input_precision="ieee") * scale  # [ROWS, SLOTS]
+        scores = tl.where(visible[None, :], scores, float("-inf"))
+        new_largest = tl.maximum(largest, tl.max(scores, axis=1))
+        weights = tl.exp(scores - new_largest[:, None])
+        rescale = tl.exp(largest - new_largest)
+        total = total * rescale + tl.sum(weights, axis=1)
+        weighted *= rescale[:, None]
+        weighted += tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+        largest = new_largest
+
+    # The largest score's own weight is 1, so the total is below 1 only where no token was seen.
+    result = weighted / tl.maximum(total, 1.0)[:, None]
+    tl.store(output + seq * stride_output + heads, result.to(output.dtype.element_ty), mask=is_head)
+
+
+def paged_decode(
+    query: Tensor,
+    layer_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    window: int | None = None,
+) -> Tensor:
+    """Attend from each sequence's newest token to its whole context.
+
+    Args:
+        query: [num_seqs, num_heads, head_dim].
+        layer_cache: [2, num_blocks, block_size, num_kv_heads, head_dim].
+        block_tables: [num_seqs, max_blocks]; entries beyond a context may hold anything.
+        seq_lens: [num_seqs], new token included; a context of 0 tokens gives zeros.
+        window: The query at position p sees positions above p - window; None: all.
+
+    Returns:
+        [num_seqs, num_heads, head_dim] in the query's dtype.
+
+    Raises:
+        ValueError: Shapes, dtypes or strides don't fit.
+    """
+    check_cache(layer_cache, query)
+    check_same_dtype(layer_cache, query)
+    check_tables(block_tables, seq_lens)
+    _, _, block_size, num_kv_heads, head_dim = layer_cache.shape
+    num_seqs, num_heads, _ = query.shape
+    group = check_group(num_heads, num_kv_heads)
+    tile_bytes = padded(block_size) * padded(head_dim) * query.element_size()
+    if tile_bytes > LARGEST_TILE:
+        raise ValueError(
+            f"a block is a tile of {tile_bytes} bytes here, above {LARGEST_TILE}: take smaller "
+            "blocks, or paged_decode_split_kv"
+        )
+    query = dense_rows(query)
+    output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    if num_seqs == 0:
+        return output
+    paged_decode_kernel[(num_seqs, num_kv_heads)](
+        output=output,
+        query=query,
+        key_cache=layer_cache[0],
+        value_cache=layer_cache[1],
+        block_tables=block_tables,
+        seq_lens=seq_lens,
+        scale=1 / math.sqrt(head_dim),
+        window=window_or_all(window),
+        stride_output=output.stride(0),
+        stride_query=query.stride(0),
+        stride_block=layer_cache.stride(1),
+        stride_slot=layer_cache.stride(2),
+        stride_head=layer_cache.stride(3),
+        stride_table=block_tables.stride(0),
+        BLOCK_SIZE=block_size,
+        GROUP=group,
+        HEAD_DIM=head_dim,
+        SLOTS=padded(block_size),
+        ROWS=padded(group),
+        DIMS=padded(head_dim),
+        **pipeline(tile_bytes),
+    )
+    return output
