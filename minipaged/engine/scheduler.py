@@ -18,7 +18,8 @@ from minipaged.engine.sequence import Request, Sequence
 from minipaged.errors import RequestRefusedError
 from minipaged.memory.block_table import blocks_at_most, blocks_for
 from minipaged.memory.events import Finished, Observer, Preempted, Requested, ignore
-from minipaged.memory.kv_cache_manager import AllocStatus, BlockMove, KVCacheManager
+from minipaged.memory.kv_cache_manager import AllocStatus, BlockMove
+from minipaged.memory.manager import MemoryManager
 
 _BY_ARRIVAL = attrgetter("arrival")
 
@@ -27,7 +28,7 @@ class Scheduler:
     """Three queues of requests (waiting, running, swapped) in order of arrival."""
 
     def __init__(
-        self, config: EngineConfig, manager: KVCacheManager, notify: Observer = ignore
+        self, config: EngineConfig, manager: MemoryManager, notify: Observer = ignore
     ) -> None:
         self.config = config
         self.manager = manager

@@ -215,6 +215,25 @@ class Released(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SlabReserved(Event):
+    """Contiguous allocators: `seq` gets a slab of `num_blocks` neighbours, `first_block` onwards.
+
+    It asked for room for `num_tokens` tokens; what the slab has beyond that is of no use to anyone.
+    """
+
+    kind: ClassVar[str] = "reserve"
+    seq: int
+    first_block: int
+    num_blocks: int
+    num_tokens: int
+
+    @property
+    def reason(self) -> str:
+        """Give why: the whole text must lie in one piece."""
+        return "one piece for the whole text"
+
+
+@dataclass(frozen=True, slots=True)
 class KernelAccess(Event):
     """One load or store of one program of a kernel, recorded: which memory a line of code touches.
 
@@ -253,6 +272,7 @@ _ALL: tuple[type[Event], ...] = (
     Sampled,
     Finished,
     Released,
+    SlabReserved,
     KernelAccess,
 )
 EVENT_TYPES: dict[str, type[Event]] = {cls.kind: cls for cls in _ALL}

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from minipaged.memory.kv_cache_manager import KVCacheManager
+from minipaged.memory.manager import MemoryManager
 from minipaged.memory.replay import IntegrityError, Replay
 from minipaged.memory.snapshot import MemorySnapshot
 from minipaged.memory.trace import TraceReader
@@ -41,7 +41,7 @@ def check_snapshot(snapshot: MemorySnapshot) -> None:
     _check_hashes(snapshot)
 
 
-def check_manager(manager: KVCacheManager) -> None:
+def check_manager(manager: MemoryManager) -> None:
     """Check a live manager: its snapshot, the free lists and the index of hashes.
 
     Raises:

@@ -159,6 +159,22 @@ class Replay:
         self._take(event.block)
         table.append(event.block)
 
+    def _reserve(self, event: ev.SlabReserved) -> None:
+        first, size = event.first_block, event.num_blocks
+        _require(event.seq not in self.tables, f"reserve: seq {event.seq} has blocks already")
+        _require(
+            first >= 0 and 1 <= size <= len(self.ref_counts) - first,
+            f"reserve: {size} blocks from {first} on are not in a pool of {len(self.ref_counts)}",
+        )
+        _require(
+            1 <= event.num_tokens <= size * self.block_size,
+            f"reserve: {event.num_tokens} tokens do not fit into {size} blocks",
+        )
+        table = self._table_for(event.seq)
+        for block in range(first, first + size):
+            self._take(block)
+            table.append(block)
+
     def _share(self, event: ev.BlockShared) -> None:
         table = self._table_for(event.seq)
         _require(

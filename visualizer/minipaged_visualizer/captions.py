@@ -43,6 +43,7 @@ SIGNS = {
     "sample": "›",
     "finish": "■",
     "release": "-",
+    "reserve": "+",
     "kernel": "k",
 }
 _ROUTINE = {"prefill", "write", "sample", "publish", "kernel"}
@@ -209,6 +210,12 @@ def _kernel(event: ev.KernelAccess, _: str) -> str:
     return f"{event.name} ({program}) {verb} {where}, {event.num_bytes} bytes, line {event.line}"
 
 
+def _reserve(event: ev.SlabReserved, _: str) -> str:
+    blocks = _blocks(range(event.first_block, event.first_block + event.num_blocks))
+    tokens = _tokens(event.num_tokens)
+    return f"{letters(event.seq)} reserves {blocks}, in one piece: room for {tokens}, used or not"
+
+
 # --- small words ----------------------------------------------------------------------------------
 
 
@@ -292,5 +299,6 @@ _WORDS: dict[type[ev.Event], Callable[[Any, str], str]] = {
     ev.Sampled: _sample,
     ev.Finished: _finish,
     ev.Released: _release,
+    ev.SlabReserved: _reserve,
     ev.KernelAccess: _kernel,
 }

@@ -53,6 +53,8 @@ def _blocks(event: ev.Event) -> Iterator[int]:
         yield from (source for source, _ in event.moves)
     elif isinstance(event, ev.SwappedIn):
         yield from (target for _, target in event.moves)
+    elif isinstance(event, ev.SlabReserved):
+        yield from range(event.first_block, event.first_block + event.num_blocks)
     elif isinstance(event, ev.BlockCopied):
         yield event.target
     elif isinstance(event, ev.BlockAllocated | ev.BlockShared | ev.BlockEvicted):
