@@ -181,11 +181,13 @@ class SourceLine(NamedTuple):
 class Access(NamedTuple):
     """One load or store of one program. `addresses` are bytes, only of lanes that are not masked.
 
-    `item_bytes` is the width of one element.
+    `item_bytes` is the width of one element. `base` is the pointer argument that the addresses were
+    computed from; None where that got lost on the way.
     """
 
     program: Program
     is_write: bool
+    base: int | None
     addresses: NDArray[np.uint64]
     item_bytes: int
     place: SourceLine
@@ -195,7 +197,7 @@ class Observer(Protocol):
     """What `watched` reports to. What `accessed` raises comes before memory is touched."""
 
     def launched(self, kernel: str, arguments: Mapping[str, Any]) -> None:
-        """Programs of `kernel` are about to run; arguments by name, tensors in host memory."""
+        """Programs of `kernel` are about to run; arguments by name. Tensors must be on the CPU."""
 
     def accessed(self, access: Access) -> None:
         """One program is about to load or store."""
@@ -227,6 +229,7 @@ def watched(observer: Observer) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(_replaced(inner.GridExecutor, __call__=watched_run))
+        stack.enter_context(_bases_kept())
         stack.enter_context(
             _replaced(builder, create_masked_load=watched_load, create_masked_store=watched_store)
         )
@@ -236,7 +239,45 @@ def watched(observer: Observer) -> Iterator[None]:
 def _access(builder: Any, ptrs: Any, mask: Any, *, is_write: bool) -> Access:
     item_bytes = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
     lanes = np.broadcast_to(mask.data, ptrs.data.shape)
-    return Access(builder.grid_idx, is_write, ptrs.data[lanes], item_bytes, _kernel_line())
+    base = ptrs.attr.get(_BASE)
+    place = _kernel_line()
+    return Access(builder.grid_idx, is_write, base, ptrs.data[lanes], item_bytes, place)
+
+
+_BASE = "minipaged.base"
+_KEEP_BASE = ("addptr", "splat", "unsplat", "broadcast", "expand_dims", "reshape", "trans")
+
+
+@contextmanager
+def _bases_kept() -> Iterator[None]:
+    """Let every pointer that is computed inside remember the argument it began as."""
+    convert = inner._implicit_cvt
+    names = [f"create_{name}" for name in _KEEP_BASE]
+    kept = {name: _keeping_base(getattr(inner.InterpreterBuilder, name)) for name in names}
+
+    def convert_and_mark(argument: Any) -> Any:
+        value = convert(argument)
+        if hasattr(argument, "data_ptr"):
+            value.handle.attr[_BASE] = argument.data_ptr()
+        return value
+
+    with ExitStack() as stack:
+        stack.enter_context(_replaced(inner, _implicit_cvt=convert_and_mark))
+        stack.enter_context(_replaced(inner.InterpreterBuilder, **kept))
+        yield
+
+
+def _keeping_base(method: Any) -> Any:
+    """Give a method whose result has the base of the operand that has one."""
+
+    def keeping(self: Any, *operands: Any, **options: Any) -> Any:
+        result = method(self, *operands, **options)
+        for operand in operands:
+            if _BASE in getattr(operand, "attr", ()):
+                result.attr[_BASE] = operand.attr[_BASE]
+        return result
+
+    return keeping
 
 
 _NOT_A_KERNEL = (os.path.dirname(triton.__file__) + os.sep, __file__)
