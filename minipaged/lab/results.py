@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 
 from minipaged.memory.snapshot import MemorySnapshot
 
@@ -72,3 +74,64 @@ class SimulationResult:
     final_tokens: dict[int, int] = field(default_factory=dict)
     num_copied_blocks: int = 0
     num_swapped_blocks: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """The end of the last step."""
+        return self.timeline.time[-1] if self.timeline.time else 0.0
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the scheduler."""
+        return len(self.timeline.time)
+
+    @property
+    def num_preemptions(self) -> int:
+        """How often a request gave its blocks up; one may do so several times."""
+        return sum(request.num_preemptions for request in self.requests)
+
+    @property
+    def requests_per_second(self) -> float:
+        """Finished requests by the time that all of them took."""
+        return len(self.requests) / self.seconds if self.requests else 0.0
+
+    @property
+    def new_tokens_per_second(self) -> float:
+        """Generated tokens, of all samples and beams, by the time that all of them took."""
+        tokens = sum(request.num_new_tokens * request.width for request in self.requests)
+        return tokens / self.seconds if self.requests else 0.0
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Requests that run at once, averaged over the steps."""
+        return _mean(self.timeline.num_running)
+
+    @property
+    def mean_ttft(self) -> float:
+        """Time to first token (s), averaged over the requests."""
+        return _mean([request.ttft for request in self.requests])
+
+    @property
+    def mean_tpot(self) -> float:
+        """Time per output token (s), averaged over the requests."""
+        return _mean([request.tpot for request in self.requests])
+
+    @property
+    def mean_normalized_latency(self) -> float:
+        """Latency by output tokens (s), averaged over the requests: the paper's measure (6.1)."""
+        return _mean([request.latency / request.num_new_tokens for request in self.requests])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """Give the least value that at least `percent` % of them don't exceed; 0 if there is none.
+
+    >>> percentile([4.0, 1.0, 3.0, 2.0], 50), percentile([4.0, 1.0, 3.0, 2.0], 99)
+    (2.0, 4.0)
+    """
+    ordered = sorted(values)
+    rank = max(ceil(percent / 100 * len(ordered)), 1)
+    return ordered[min(rank, len(ordered)) - 1] if ordered else 0.0

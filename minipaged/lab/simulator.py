@@ -19,8 +19,9 @@ from minipaged.errors import ConfigError, RequestRefusedError, WorkloadError
 from minipaged.lab.live_request import LiveRequest, go_live
 from minipaged.lab.results import MemorySample, SimulationResult
 from minipaged.lab.workloads import LabRequest
+from minipaged.memory.contiguous import ContiguousManager
 from minipaged.memory.events import Event, Finished, Observer, Preempted, ignore
-from minipaged.memory.kv_cache_manager import KVCacheManager
+from minipaged.memory.manager import MemoryManager
 
 BATCHING = ("continuous", "static")
 
@@ -43,7 +44,7 @@ class Moment(NamedTuple):
 def simulate(
     workload: Iterable[LabRequest],
     config: EngineConfig,
-    manager: KVCacheManager,
+    manager: MemoryManager,
     cost: StepCost | None = None,
     *,
     batching: str = "continuous",
@@ -96,7 +97,7 @@ class Simulation:
     def __init__(
         self,
         config: EngineConfig,
-        manager: KVCacheManager,
+        manager: MemoryManager,
         cost: StepCost | None = None,
         observe: Observer = ignore,
         *,
@@ -117,23 +118,16 @@ class Simulation:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to compute before somebody comes."""
-        return not self._live
+        return not (self._live or self._outside)
 
     def arrive(self, lab: LabRequest) -> None:
         """Let a request in, or list it as refused if it can never run here."""
         self.now = max(self.now, lab.arrival)
-        live = go_live(lab, next(self._numbers), lambda: next(self._seq_ids))
-        try:
-            self._check(live.request)
-        except RequestRefusedError as e:
-            self.result.refused.append(f"{live.request.request_id}: {e}")
-            return
-        self._live[live.request.request_id] = live
-        self._of_sequence.update((s.seq_id, live) for s in live.request.sequences)
+        live = go_live(lab, next(self._numbers), self._next_seq_id)
         if self._is_static and self.scheduler.running:
             self._outside.append(live)
         else:
-            self.scheduler.add(live.request)
+            self._add(live)
 
     def step(self) -> SchedulerOutput:
         """Schedule a step, let its time pass, and note that its KV exists."""
@@ -151,9 +145,9 @@ class Simulation:
             if not live.times.first_token:
                 live.times.first_token = self.now
                 live.times.num_cached_tokens = live.request.num_cached_tokens or 0
-            live.grow(self.scheduler, lambda: next(self._seq_ids))
+            live.grow(self.scheduler, self._next_seq_id)
             if live.lab.beam_parents:
-                self._of_sequence.update((s.seq_id, live) for s in live.request.sequences)
+                self._name_sequences(live)
             if live.is_done:
                 self._done.append(live)
         if not self._is_static or len(self._done) == len(self.scheduler.running):
@@ -171,7 +165,24 @@ class Simulation:
 
     # --- inside -------------------------------------------------------------------------------
 
+    def _next_seq_id(self) -> int:
+        return next(self._seq_ids)
+
+    def _add(self, live: LiveRequest) -> None:
+        try:
+            self._check(live.request)
+        except RequestRefusedError as e:
+            self.result.refused.append(f"{live.request.request_id}: {e}")
+            return
+        self._live[live.request.request_id] = live
+        self._name_sequences(live)
+        self.scheduler.add(live.request)
+
+    def _name_sequences(self, live: LiveRequest) -> None:
+        self._of_sequence.update((sequence.seq_id, live) for sequence in live.request.sequences)
+
     def _check(self, request: Request) -> None:
+        """Raise RequestRefusedError if it can never run; contiguous memory must know of it."""
         self.scheduler.check(request)
         config, num_tokens = self.scheduler.config, request.num_prompt_tokens + request.max_tokens
         if not config.enable_chunked_prefill and num_tokens > config.max_num_batched_tokens:
@@ -179,6 +190,9 @@ class Simulation:
                 f"without chunked prefill a step must hold all {num_tokens} tokens: "
                 f"max_num_batched_tokens is {config.max_num_batched_tokens}"
             )
+        if isinstance(manager := self.scheduler.manager, ContiguousManager):
+            seqs = [sequence.seq_id for sequence in request.sequences]
+            manager.announce(seqs, request.num_prompt_tokens, request.max_tokens)
 
     def _note(self, step: SchedulerOutput) -> None:
         timeline, pool = self.result.timeline, self.scheduler.manager.pool
@@ -199,9 +213,9 @@ class Simulation:
             self.result.requests.append(live.times)
             del self._live[live.request.request_id]
         self._done.clear()
-        for live in self._outside:
-            self.scheduler.add(live.request)
-        self._outside.clear()
+        outside, self._outside = self._outside, []
+        for live in outside:
+            self._add(live)
 
     def _observe(self, event: Event) -> None:
         """Note what a sequence had at its end, and who was preempted; a group counts once."""

@@ -139,9 +139,7 @@ def at_rate(workload: Iterable[LabRequest], rate: float, seed: int = 0) -> Itera
         yield replace(request, arrival=arrival)
 
 
-def with_system_prompt(
-    workload: Iterable[LabRequest], num_tokens: int
-) -> Iterator[LabRequest]:
+def with_system_prompt(workload: Iterable[LabRequest], num_tokens: int) -> Iterator[LabRequest]:
     """Put the same `num_tokens` tokens before every prompt of a workload."""
     system = text(0, num_tokens)
     for owner, request in enumerate(workload, 1):
