@@ -57,6 +57,10 @@ TOLD = [
     (ev.Finished(0, "abort"), "A is finished: it was aborted"),
     (ev.Finished(0, "beam"), "A is finished: the search goes on without it"),
     (ev.Finished(0, "search"), "A is finished: the search is over"),
+    (
+        ev.SlabReserved(0, 8, 8, 6),
+        "A reserves blocks 8 to 15, in one piece: room for 6 tokens, used or not",
+    ),
     (ev.Released(0, (7, 4), "finished"), "A gives back blocks 7 and 4: it is finished"),
     (
         ev.Released(0, (9,), "reserved, not written"),

@@ -53,6 +53,7 @@ EXAMPLES = [
     (ev.Sampled((0,), (5,), ("a",), (-120,)), ["sample", [0], [5], ["a"], [-120]]),
     (ev.Finished(0, "stop"), ["finish", 0, "stop"]),
     (ev.Released(0, (7, 1, 3), "finished"), ["release", 0, [7, 1, 3], "finished"]),
+    (ev.SlabReserved(0, 8, 8, 6), ["reserve", 0, 8, 8, 6]),
     (
         ev.KernelAccess("f", (0, 1), (7, 2), 52, "k = 1", "load", "k_cache", (8, 28), (0,), 64),
         ["kernel", "f", [0, 1], [7, 2], 52, "k = 1", "load", "k_cache", [8, 28], [0], 64],
@@ -110,6 +111,7 @@ def test_an_event_is_small_and_cannot_change(event):
         (ev.BlockEvicted(3, "aa", 4), "evicted to serve seq 4"),
         (ev.BlockPublished(3, "aa", ""), "publish"),
         (ev.Finished(0, ""), "finish"),
+        (ev.SlabReserved(0, 8, 8, 6), "one piece for the whole text"),
     ],
 )
 def test_every_event_tells_why(event, reason):
