@@ -217,6 +217,23 @@ CONTRADICTIONS = {
     "release of another's": (PUBLISHED, ev.Released(0, (2,), ""), "blocks 2 are not the tail"),
     "release twice": (CACHED, ev.Released(0, (1, 0), ""), "blocks 1, 0 are not the tail"),
     "release of too much": (PUBLISHED, ev.Released(0, (1, 0, 0), ""), "are not the tail of seq 0"),
+    "slab for one who has blocks": (TWO_BLOCKS, ev.SlabReserved(0, 2, 2, 3), "has blocks already"),
+    "slab of nothing": ([ASKED], ev.SlabReserved(0, 0, 0, 0), "0 blocks from 0 on are not in a"),
+    "slab before": ([ASKED], ev.SlabReserved(0, -1, 2, 3), "2 blocks from -1 on are not in a pool"),
+    "slab over the end": ([ASKED], ev.SlabReserved(0, 3, 2, 3), "from 3 on are not in a pool of 4"),
+    "endless slab": ([ASKED], ev.SlabReserved(0, 0, 2**62, 3), "are not in a pool of 4"),
+    "slab that is too short": ([ASKED], ev.SlabReserved(0, 0, 1, 3), "3 tokens do not fit into 1"),
+    "slab for no token": (
+        [ASKED],
+        ev.SlabReserved(0, 0, 1, 0),
+        "0 tokens do not fit into 1 blocks",
+    ),
+    "slab for nobody": ([], ev.SlabReserved(0, 0, 2, 3), "seq 0 was never requested"),
+    "slab over another's": (
+        [*TWO_BLOCKS, OTHER],
+        ev.SlabReserved(5, 1, 2, 3),
+        "block 1 is handed out while in use",
+    ),
     "swap-out of others": (PUBLISHED, ev.SwappedOut(0, ((0, 0),)), "swap_out: blocks 0 are not"),
     "swap-out elsewhere": (PUBLISHED, ev.SwappedOut(0, ((0, 0), (1, 2))), "swap block 2 is not in"),
     "swap-out before": (PUBLISHED, ev.SwappedOut(0, ((0, -1), (1, 0))), "swap block -1 is not in"),
@@ -251,6 +268,16 @@ def test_a_contradiction_is_told_with_the_rule_it_breaks(before, event, rule):
     assert rule in str(raised.value)
     assert "\n" not in str(raised.value)
     assert isinstance(raised.value, TraceError)
+
+
+def test_a_slab_is_a_table_of_neighbours():
+    state = replayed(ASKED, ev.SlabReserved(0, 2, 2, 3))
+    assert state.tables == {0: [2, 3]}
+    assert state.ref_counts == [0, 0, 1, 1]
+    state.apply(ev.Prefilled(0, 0, (7, 8, 9), ("x", "y", "z")))
+    state.apply(ev.Released(0, (3, 2), "finished"))
+    assert state.tables == {}
+    assert state.ref_counts == [0] * 4
 
 
 def test_long_and_strange_values_make_short_messages():
