@@ -7,6 +7,9 @@ cache must be aligned, and a query that is not is copied: it is small.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -14,6 +17,7 @@ from torch import Tensor
 
 ALIGNED = 16  # bytes of a pointer; elements of a stride: what Triton calls divisible
 SMALLEST_TILE = 16  # rows, columns and depth of a matrix product, at least
+SMALL_TILE = 16 * 1024  # bytes
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 NO_WINDOW = 2**31 - 1  # tokens; wider than any context
 
@@ -32,6 +36,15 @@ def padded(size: int) -> int:
     return max(SMALLEST_TILE, 1 << (size - 1).bit_length())
 
 
+def tile_tokens(head_dim: int, element_bytes: int) -> int:
+    """Give how many tokens a tile of keys has that takes 16 KiB, but at most 128.
+
+    >>> tile_tokens(head_dim=128, element_bytes=2), tile_tokens(head_dim=64, element_bytes=4)
+    (64, 64)
+    """
+    return max(SMALLEST_TILE, min(128, SMALL_TILE // (padded(head_dim) * element_bytes)))
+
+
 def pipeline(tile_bytes: int) -> dict[str, int]:
     """Give warps and stages for a loop over tiles of keys and values of `tile_bytes` each.
 
@@ -39,7 +52,7 @@ def pipeline(tile_bytes: int) -> dict[str, int]:
     keep two pairs of tiles in flight, 3 keep one. AMD's pipeline has 2. Tiles above 16 KiB need the
     registers of 8 warps.
     """
-    is_small = tile_bytes <= 16 * 1024
+    is_small = tile_bytes <= SMALL_TILE
     stages = 2 if torch.version.hip else 5 if is_small else 3
     return {"num_warps": 4 if is_small else 8, "num_stages": stages}
 
@@ -104,15 +117,17 @@ def check_same_dtype(layer_cache: Tensor, heads: Tensor) -> None:
         raise ValueError(f"the cache is {layer_cache.dtype}, the heads are {heads.dtype}")
 
 
-def check_group(num_heads: int, num_kv_heads: int) -> int:
-    """Give how many query heads share a KV head.
-
-    Raises:
-        ValueError: It is no whole number.
-    """
-    if num_heads % num_kv_heads:
-        raise ValueError(f"{num_heads} query heads can't share {num_kv_heads} KV heads evenly")
-    return num_heads // num_kv_heads
+def check_scales(layer_cache: Tensor, layer_scales: Tensor) -> None:
+    """Raise ValueError unless a cache is int8 and has one fp32 scale a token and KV head."""
+    if layer_cache.dtype != torch.int8 or layer_scales.dtype != torch.float32:
+        raise ValueError(
+            f"the cache must be int8 and its scales fp32, not {layer_cache.dtype} and "
+            f"{layer_scales.dtype}"
+        )
+    if layer_scales.shape != layer_cache.shape[:4] or layer_scales.stride(3) != 1:
+        raise ValueError(
+            f"scales are {list(layer_cache.shape[:4])} and dense, not {list(layer_scales.shape)}"
+        )
 
 
 def check_place(tensor: Tensor) -> None:
@@ -129,8 +144,53 @@ def check_tables(block_tables: Tensor, seq_lens: Tensor) -> None:
     """Raise ValueError unless tables [num_seqs, max_blocks] and lengths [num_seqs] fit."""
     if block_tables.dim() != 2 or seq_lens.shape != block_tables.shape[:1]:
         raise ValueError(
-            f"block tables are [num_seqs, max_blocks] and lengths [num_seqs], not "
+            "block tables are [num_seqs, max_blocks] and lengths [num_seqs], not "
             f"{list(block_tables.shape)} and {list(seq_lens.shape)}"
         )
     if block_tables.stride(1) != 1 or seq_lens.stride(0) != 1:
         raise ValueError("block tables and lengths must be dense in their last dimension")
+
+
+def check_one_query_each(query: Tensor, seq_lens: Tensor) -> None:
+    """Raise ValueError unless each sequence has one query, as in decode."""
+    if len(query) != len(seq_lens):
+        raise ValueError(f"{len(seq_lens)} sequences decode {len(query)} queries: one each, please")
+
+
+def attention_arguments(
+    query: Tensor, layer_cache: Tensor, block_tables: Tensor, seq_lens: Tensor, window: int | None
+) -> dict[str, Any]:
+    """Check what every attention kernel takes, and give it by the kernels' names of it.
+
+    Under "output" is new memory for the result. Tiles and pipelines are each kernel's own business.
+
+    Raises:
+        ValueError: Shapes, dtypes or strides don't fit.
+    """
+    check_cache(layer_cache, query)
+    check_tables(block_tables, seq_lens)
+    _, _, block_size, num_kv_heads, head_dim = layer_cache.shape
+    if query.shape[1] % num_kv_heads:
+        raise ValueError(f"{query.shape[1]} query heads can't share {num_kv_heads} KV heads evenly")
+    query = dense_rows(query)
+    output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    return {
+        "output": output,
+        "query": query,
+        "key_cache": layer_cache[0],
+        "value_cache": layer_cache[1],
+        "block_tables": block_tables,
+        "seq_lens": seq_lens,
+        "scale": 1 / math.sqrt(head_dim),
+        "window": window_or_all(window),
+        "stride_output": output.stride(0),
+        "stride_query": query.stride(0),
+        "stride_block": layer_cache.stride(1),
+        "stride_slot": layer_cache.stride(2),
+        "stride_head": layer_cache.stride(3),
+        "stride_table": block_tables.stride(0),
+        "BLOCK_SIZE": block_size,
+        "GROUP": query.shape[1] // num_kv_heads,
+        "HEAD_DIM": head_dim,
+        "DIMS": padded(head_dim),
+    }

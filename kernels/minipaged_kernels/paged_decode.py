@@ -8,22 +8,16 @@ the KV head are the rows of one small matrix, so that keys and values are read o
 
 from __future__ import annotations
 
-import math
-
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from minipaged_kernels.launch import (
-    check_cache,
-    check_group,
+    attention_arguments,
+    check_one_query_each,
     check_same_dtype,
-    check_tables,
-    dense_rows,
     padded,
     pipeline,
-    window_or_all,
 )
 
 LARGEST_TILE = 32 * 1024  # bytes of a block's keys, which are one tile here; larger ones spill
@@ -114,43 +108,32 @@ def paged_decode(
     Raises:
         ValueError: Shapes, dtypes or strides don't fit.
     """
-    check_cache(layer_cache, query)
+    arguments = attention_arguments(query, layer_cache, block_tables, seq_lens, window)
     check_same_dtype(layer_cache, query)
-    check_tables(block_tables, seq_lens)
-    _, _, block_size, num_kv_heads, head_dim = layer_cache.shape
-    num_seqs, num_heads, _ = query.shape
-    group = check_group(num_heads, num_kv_heads)
-    tile_bytes = padded(block_size) * padded(head_dim) * query.element_size()
+    check_one_query_each(query, seq_lens)
+    tile_bytes = block_tile_bytes(layer_cache, query.element_size())
+    if len(query):
+        paged_decode_kernel[(len(query), layer_cache.shape[3])](
+            **arguments,
+            SLOTS=padded(layer_cache.shape[2]),
+            ROWS=padded(arguments["GROUP"]),
+            **pipeline(tile_bytes),
+        )
+    output: Tensor = arguments["output"]
+    return output
+
+
+def block_tile_bytes(layer_cache: Tensor, element_bytes: int) -> int:
+    """Give the bytes of a block's keys of one KV head, as the tile that computes with them.
+
+    Raises:
+        ValueError: It is too large.
+    """
+    _, _, block_size, _, head_dim = layer_cache.shape
+    tile_bytes = padded(block_size) * padded(head_dim) * element_bytes
     if tile_bytes > LARGEST_TILE:
         raise ValueError(
-            f"a block is a tile of {tile_bytes} bytes here, above {LARGEST_TILE}: take smaller "
-            "blocks, or paged_decode_split_kv"
+            f"a block of {block_size} tokens is a tile of {tile_bytes} bytes here, above "
+            f"{LARGEST_TILE}: take smaller blocks, or paged_decode_split_kv"
         )
-    query = dense_rows(query)
-    output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    if num_seqs == 0:
-        return output
-    paged_decode_kernel[(num_seqs, num_kv_heads)](
-        output=output,
-        query=query,
-        key_cache=layer_cache[0],
-        value_cache=layer_cache[1],
-        block_tables=block_tables,
-        seq_lens=seq_lens,
-        scale=1 / math.sqrt(head_dim),
-        window=window_or_all(window),
-        stride_output=output.stride(0),
-        stride_query=query.stride(0),
-        stride_block=layer_cache.stride(1),
-        stride_slot=layer_cache.stride(2),
-        stride_head=layer_cache.stride(3),
-        stride_table=block_tables.stride(0),
-        BLOCK_SIZE=block_size,
-        GROUP=group,
-        HEAD_DIM=head_dim,
-        SLOTS=padded(block_size),
-        ROWS=padded(group),
-        DIMS=padded(head_dim),
-        **pipeline(tile_bytes),
-    )
-    return output
+    return tile_bytes

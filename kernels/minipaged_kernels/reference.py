@@ -1,4 +1,4 @@
-"""The three operations on a paged KV cache in plain torch: slow, obvious, and right.
+"""The operations on a paged KV cache in plain torch: slow, obvious, and right.
 
 A layer's cache is `[2, num_blocks, block_size, num_kv_heads, head_dim]`: keys first, then values.
 Token `p` of a sequence lives in block `block_table[p // block_size]` at offset `p % block_size`;
@@ -31,6 +31,14 @@ def copy_blocks(kv_cache: Tensor, sources: list[int], targets: list[int]) -> Non
     """Copy whole blocks, in all layers, of a cache [num_layers, 2, num_blocks, ...]; mutates it."""
     for source, target in zip(sources, targets, strict=True):
         kv_cache[:, :, target] = kv_cache[:, :, source]
+
+
+def swap_blocks(
+    source_cache: Tensor, target_cache: Tensor, sources: list[int], targets: list[int]
+) -> None:
+    """Copy whole blocks, in all layers, from one cache to another; mutates `target_cache`."""
+    for source, target in zip(sources, targets, strict=True):
+        target_cache[:, :, target] = source_cache[:, :, source].to(target_cache.device)
 
 
 def paged_attention(
@@ -121,3 +129,65 @@ def weigh_values(weights: Tensor, value: Tensor) -> Tensor:
     """Sum a block's values, weighted: [num_queries, num_heads, block_size] -> [..., head_dim]."""
     group = weights.shape[1] // value.shape[1]
     return torch.einsum("qht,thd->qhd", weights, value.repeat_interleave(group, dim=1))
+
+
+def paged_decode(
+    query: Tensor,
+    layer_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    window: int | None = None,
+) -> Tensor:
+    """Attend from one new token a sequence, [num_seqs, num_heads, head_dim]."""
+    query_start_loc = torch.arange(len(query) + 1)
+    return paged_attention(query, layer_cache, block_tables, seq_lens, query_start_loc, window)
+
+
+def merge_parts(parts: Tensor, log_sums: Tensor) -> Tensor:
+    """Join attention over the parts of a context: [..., num_parts, head_dim] -> [..., head_dim].
+
+    `log_sums` [..., num_parts] holds log(sum of exp(score)) of each part, -inf for an empty one.
+    Softmax over all is the parts' softmax, each weighed by its share of the whole sum.
+
+    >>> merge_parts(torch.tensor([[1.0], [4.0]]), torch.tensor([2.0, 1.0]).log()).tolist()
+    [2.0]
+    """
+    return (torch.softmax(log_sums, dim=-1)[..., None] * parts).sum(dim=-2)
+
+
+def kv_write_int8(
+    key: Tensor, value: Tensor, layer_cache: Tensor, layer_scales: Tensor, slot_mapping: Tensor
+) -> None:
+    """Write keys and values into an int8 cache; mutates it and `layer_scales`, see `quantize`."""
+    for index, new in enumerate((key, value)):
+        integers, scales = quantize(new)
+        for token, slot in enumerate(slot_mapping.tolist()):
+            if slot >= 0:
+                block, offset = divmod(slot, layer_cache.shape[2])
+                layer_cache[index, block, offset] = integers[token]
+                layer_scales[index, block, offset] = scales[token]
+
+
+def quantize(heads: Tensor) -> tuple[Tensor, Tensor]:
+    """Give int8 [..., head_dim] and the fp32 scales [...] that turn it back, one a token and head.
+
+    >>> integers, scales = quantize(torch.tensor([[-2.0, 0.5, 1.0]]))
+    >>> integers.tolist(), [round(scale, 6) for scale in scales.tolist()]
+    ([[-127, 32, 64]], [0.015748])
+    """
+    wide = heads.float()
+    scales = (wide.abs().amax(dim=-1) / 127).clamp(min=1e-10)
+    return torch.floor(wide / scales[..., None] + 0.5).to(torch.int8), scales
+
+
+def paged_decode_int8(
+    query: Tensor,
+    layer_cache: Tensor,
+    layer_scales: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    window: int | None = None,
+) -> Tensor:
+    """Attend over an int8 cache: unpack all of it, then decode."""
+    unpacked = layer_cache * layer_scales[..., None]
+    return paged_decode(query, unpacked, block_tables, seq_lens, window)
