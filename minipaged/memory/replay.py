@@ -46,37 +46,42 @@ class Replay:
     """Memory at one moment of a trace; `apply` moves it on by one event.
 
     `contents[block]` is what lies in a block: its tokens, also after it was freed, until somebody
-    else takes it. `num_tokens[seq]` counts tokens whose KV exists.
+    else takes it. It is a tuple, so that a copy of the state shares it. `num_tokens[seq]` counts
+    tokens whose KV exists, `num_used` the blocks with at least one reference.
     """
 
     def __init__(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
         self.block_size = block_size
         self.ref_counts = [0] * num_blocks
-        self.contents: list[list[Token]] = [[] for _ in range(num_blocks)]
+        self.num_used = 0
+        self.contents: list[tuple[Token, ...]] = [()] * num_blocks
         self.hashes: dict[int, str] = {}
         self.tables: dict[int, list[int]] = {}
         self.num_tokens: dict[int, int] = {}
         self.swap_ref_counts = [0] * num_swap_blocks
-        self.swap_contents: list[list[Token]] = [[] for _ in range(num_swap_blocks)]
+        self.swap_contents: list[tuple[Token, ...]] = [()] * num_swap_blocks
         self.swap_tables: dict[int, list[int]] = {}
         self.sequences: dict[int, SequenceState] = {}
         self._findable: set[str] = set()
+        self._tokens: dict[tuple[int, str], Token] = {}
 
     def copy(self) -> Replay:
         """Give an independent copy: a place to come back to."""
         twin = Replay(0, self.block_size)
         twin.ref_counts = self.ref_counts.copy()
-        twin.contents = [content.copy() for content in self.contents]
+        twin.num_used = self.num_used
+        twin.contents = self.contents.copy()
         twin.hashes = self.hashes.copy()
         twin.tables = {seq: table.copy() for seq, table in self.tables.items()}
         twin.num_tokens = self.num_tokens.copy()
         twin.swap_ref_counts = self.swap_ref_counts.copy()
-        twin.swap_contents = [content.copy() for content in self.swap_contents]
+        twin.swap_contents = self.swap_contents.copy()
         twin.swap_tables = {seq: table.copy() for seq, table in self.swap_tables.items()}
         twin.sequences = {
             seq: replace(state, output=state.output.copy()) for seq, state in self.sequences.items()
         }
         twin._findable = self._findable.copy()
+        twin._tokens = self._tokens
         return twin
 
     def apply(self, event: ev.Event) -> None:
@@ -122,7 +127,7 @@ class Replay:
 
     def _sample(self, event: ev.Sampled) -> None:
         for seq, token, text in zip(event.seqs, event.tokens, event.texts, strict=True):
-            self._sequence(seq).output.append(Token(token, text))
+            self._sequence(seq).output.append(self._token(token, text))
 
     def _preempt(self, event: ev.Preempted) -> None:
         _require(event.how in ("recompute", "swap"), f"preempt: unknown way {event.how!r:.40}")
@@ -147,7 +152,7 @@ class Replay:
             self._block(block)
             _require(block in self.hashes, f"hit: block {block} has no published content")
         for block in event.blocks:
-            self.ref_counts[block] += 1
+            self._add_reference(block)
         table.extend(event.blocks)
         self.num_tokens[event.seq] += len(event.blocks) * self.block_size
 
@@ -186,7 +191,7 @@ class Replay:
             event.index < len(shared) and shared[event.index] == event.block,
             f"share: block {event.block} is not entry {event.index} of seq {event.seq}'s parent",
         )
-        self.ref_counts[event.block] += 1
+        self._add_reference(event.block)
         table.append(event.block)
 
     def _copy(self, event: ev.BlockCopied) -> None:
@@ -197,8 +202,8 @@ class Replay:
         )
         _require(self.ref_counts[event.source] > 1, f"copy: block {event.source} is not shared")
         self._take(event.target)
-        self.contents[event.target] = list(self.contents[event.source])
-        self.ref_counts[event.source] -= 1
+        self.contents[event.target] = self.contents[event.source]
+        self._drop_reference(event.source)
         table[event.index] = event.target
 
     def _prefill(self, event: ev.Prefilled) -> None:
@@ -209,11 +214,11 @@ class Replay:
             f"prefill: seq {event.seq} has {written} tokens, not {event.start}",
         )
         for token, text in zip(event.tokens, event.texts, strict=True):
-            self._write_token(event.seq, Token(token, text))
+            self._write_token(event.seq, self._token(token, text))
 
     def _write(self, event: ev.Written) -> None:
         for seq, token, text in zip(event.seqs, event.tokens, event.texts, strict=True):
-            self._write_token(seq, Token(token, text))
+            self._write_token(seq, self._token(token, text))
 
     def _publish(self, event: ev.BlockPublished) -> None:
         block = event.block
@@ -248,7 +253,10 @@ class Replay:
         )
         for block in event.blocks:
             _require(counts[block] > 0, f"release: block {block} is free already")
-            counts[block] -= 1
+            if swapped:
+                counts[block] -= 1
+            else:
+                self._drop_reference(block)
         del table[kept:]
         if not table:
             tables.pop(event.seq, None)
@@ -264,12 +272,12 @@ class Replay:
         )
         for source, target in event.moves:
             if self._swap_block(target) == 0:
-                self.swap_contents[target] = self.contents[source].copy()
+                self.swap_contents[target] = self.contents[source]
             _require(
                 self.swap_contents[target] == self.contents[source],
                 f"swap_out: swap block {target} holds something else than block {source}",
             )
-            self.ref_counts[source] -= 1
+            self._drop_reference(source)
             self.swap_ref_counts[target] += 1
         self.tables.pop(event.seq, None)
         if targets:
@@ -285,13 +293,13 @@ class Replay:
         for source, target in event.moves:
             if self._block(target) == 0:
                 self._check_takeable(target)
-                self.contents[target] = self.swap_contents[source].copy()
+                self.contents[target] = self.swap_contents[source]
             _require(
                 self.contents[target] == self.swap_contents[source],
                 f"swap_in: block {target} holds something else than swap block {source}",
             )
             self.swap_ref_counts[source] -= 1
-            self.ref_counts[target] += 1
+            self._add_reference(target)
         self.swap_tables.pop(event.seq, None)
         if targets:
             self.tables[event.seq] = targets
@@ -305,8 +313,16 @@ class Replay:
 
     # --- small steps --------------------------------------------------------------------------
 
+    def _token(self, token: int, text: str) -> Token:
+        """Give the one object for a token: millions would keep the garbage collector busy."""
+        known = self._tokens.get((token, text))
+        if known is None:
+            known = self._tokens[token, text] = Token(token, text)
+        return known
+
     def _sequence(self, seq: int) -> SequenceState:
-        _require(seq in self.sequences, f"seq {seq} was never requested")
+        if seq not in self.sequences:
+            raise IntegrityError(f"seq {seq} was never requested")
         return self.sequences[seq]
 
     def _block(self, block: int) -> int:
@@ -323,14 +339,22 @@ class Replay:
         _require(0 <= block < size, f"swap block {block} is not in a swap pool of {size}")
         return self.swap_ref_counts[block]
 
+    def _add_reference(self, block: int) -> None:
+        self.num_used += self.ref_counts[block] == 0
+        self.ref_counts[block] += 1
+
+    def _drop_reference(self, block: int) -> None:
+        self.ref_counts[block] -= 1
+        self.num_used -= self.ref_counts[block] == 0
+
     def _check_takeable(self, block: int) -> None:
         _require(self._block(block) == 0, f"block {block} is handed out while in use")
         _require(block not in self.hashes, f"block {block} is handed out with its old hash")
 
     def _take(self, block: int) -> None:
         self._check_takeable(block)
-        self.ref_counts[block] = 1
-        self.contents[block] = []
+        self._add_reference(block)
+        self.contents[block] = ()
 
     def _table_for(self, seq: int) -> list[int]:
         _require(seq not in self.swap_tables, f"seq {seq} is swapped out")
@@ -339,23 +363,29 @@ class Replay:
         return self.tables.setdefault(seq, [])
 
     def _existing_table(self, seq: int) -> list[int]:
-        _require(seq in self.tables, f"seq {seq} has no blocks")
+        if seq not in self.tables:
+            raise IntegrityError(f"seq {seq} has no blocks")
         return self.tables[seq]
 
     def _write_token(self, seq: int, token: Token) -> None:
+        """Put a token behind the others. Most of a replay is this: messages are made on demand."""
         table, position = self._existing_table(seq), self.num_tokens[seq]
         index, offset = divmod(position, self.block_size)
-        _require(index < len(table), f"write: no block for position {position} of seq {seq}")
+        if index >= len(table):
+            raise IntegrityError(f"write: no block for position {position} of seq {seq}")
         block = table[index]
-        _require(
-            self.ref_counts[block] == 1,
-            f"write: seq {seq} writes to block {block}, shared by {self.ref_counts[block]}",
-        )
-        _require(block not in self.hashes, f"write: block {block} is published and must not change")
         content = self.contents[block]
-        _require(len(content) == offset, f"write: block {block} holds {len(content)}, not {offset}")
-        content.append(token)
+        if self.ref_counts[block] != 1 or block in self.hashes or len(content) != offset:
+            raise IntegrityError(f"write: {self._why_not_writable(seq, block, offset)}")
+        self.contents[block] = (*content, token)
         self.num_tokens[seq] = position + 1
+
+    def _why_not_writable(self, seq: int, block: int, offset: int) -> str:
+        if self.ref_counts[block] != 1:
+            return f"seq {seq} writes to block {block}, shared by {self.ref_counts[block]}"
+        if block in self.hashes:
+            return f"block {block} is published and must not change"
+        return f"block {block} holds {len(self.contents[block])}, not {offset}"
 
 
 def _require(holds: bool, rule: str) -> None:

@@ -1,8 +1,10 @@
 """A trace as something to walk through, step by step or event by event, forward and back.
 
-The timeline grows while the run goes on. It keeps a copy of the state every `KEYFRAME_STEPS` steps;
-going back starts at the nearest one before and applies the events from there. So each place is
-reached in bounded time, and `state` is always what `Replay` makes of the events up to `position`.
+The timeline grows while the run goes on. It keeps copies of the state; going back starts at the
+nearest one before and applies the events from there, so `state` is always what `Replay` makes of
+the events up to `position`. A copy is kept every `KEYFRAME_STEPS` steps at first; at
+`MAX_KEYFRAMES` every second one is dropped and the distance doubles: memory stays bounded, and the
+way to any place short.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from minipaged.memory.events import Event
 from minipaged.memory.replay import Replay
 from minipaged.memory.trace import TraceHeader, TraceStep
 
-KEYFRAME_STEPS = 32
+KEYFRAME_STEPS, MAX_KEYFRAMES = 32, 64
 
 
 class Position(NamedTuple):
@@ -49,6 +51,7 @@ class Timeline:
         self.state = self._empty()
         self._head = self._empty()
         self._keyframes: list[Replay] = []
+        self._distance = KEYFRAME_STEPS
         self._preview: TraceStep | None = None
         self._position = START
 
@@ -61,13 +64,13 @@ class Timeline:
             IntegrityError: An event contradicts what came before; the steps so far stay usable.
         """
         head = self._head
-        if self.steps and len(self.steps) % KEYFRAME_STEPS == 0:
-            self._keyframes.append(head.copy())
+        if self.steps and len(self.steps) % self._distance == 0:
+            self._keep(head.copy())
         for event in step.events:
             head.apply(event)
         self._preview = None
         self.steps.append(step)
-        self.used_history.append(len(head.ref_counts) - head.ref_counts.count(0))
+        self.used_history.append(head.num_used)
 
     def preview(self, events: Sequence[Event]) -> None:
         """Show the beginning of a step that is not complete yet, after all complete ones."""
@@ -110,7 +113,7 @@ class Timeline:
         index = min(max(position.number, -1), self._num_shown - 1)
         event = min(max(position.event, 0), self._end_of(index).event)
         target = Position(index, event)
-        if target < self._position:
+        if target < self._position or self._keyframe_before(index) > self._position.number:
             self._restore(index)
         for passed in self._events_between(self._position, target):
             self.state.apply(passed)
@@ -153,6 +156,13 @@ class Timeline:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def _keep(self, keyframe: Replay) -> None:
+        """Add the next keyframe; of too many, every second one stays."""
+        self._keyframes.append(keyframe)
+        if len(self._keyframes) == MAX_KEYFRAMES:
+            self._keyframes = self._keyframes[1::2]
+            self._distance *= 2
+
     @property
     def _num_shown(self) -> int:
         return len(self.steps) + (self._preview is not None)
@@ -174,11 +184,15 @@ class Timeline:
         self.go_to(position)
         return self._position != before
 
+    def _keyframe_before(self, index: int) -> int:
+        """Give the step whose begin the last useful keyframe shows; 0 is the empty state."""
+        return min(max(index, 0) // self._distance, len(self._keyframes)) * self._distance
+
     def _restore(self, index: int) -> None:
         """Start again from the last keyframe that is not after the begin of step `index`."""
-        number = min(max(index, 0) // KEYFRAME_STEPS, len(self._keyframes))
+        number = self._keyframe_before(index) // self._distance
         self.state = self._keyframes[number - 1].copy() if number else self._empty()
-        self._position = self._end_of(number * KEYFRAME_STEPS - 1)
+        self._position = self._end_of(number * self._distance - 1)
 
     def _events_between(self, start: Position, stop: Position) -> Iterator[Event]:
         for index in range(max(start.number, 0), stop.number + 1):
