@@ -63,8 +63,8 @@ class LiveRequest:
 def go_live(lab: LabRequest, number: int, next_seq_id: Callable[[], int]) -> LiveRequest:
     """Build the scheduler's request: `n` samples exist from the start, beams part later."""
     seq_ids = [next_seq_id() for _ in range(1 if lab.beam_parents else lab.width)]
-    named = lab.token_ids or text(-1 - seq_ids[0], lab.num_prompt_tokens)
-    prompt = tuple(named[: lab.num_prompt_tokens])
+    named = tuple((lab.token_ids or ())[: lab.num_prompt_tokens])
+    prompt = (*named, *text(-1 - seq_ids[0], lab.num_prompt_tokens)[len(named) :])
     request = Request(f"request {number}", prompt, lab.width, lab.num_new_tokens, number)
     request.sequences = [Sequence(seq, index, list(prompt)) for index, seq in enumerate(seq_ids)]
     times = RequestTimes(lab.arrival, lab.num_prompt_tokens, lab.num_new_tokens, lab.width)
