@@ -46,7 +46,7 @@ SIGNS = {
     "reserve": "+",
     "kernel": "k",
 }
-_ROUTINE = {"prefill", "write", "sample", "publish", "kernel"}
+ROUTINE = {"prefill", "write", "sample", "publish", "kernel"}
 _MAX_NAMED = 4
 
 
@@ -81,7 +81,12 @@ def captions(events: Iterable[ev.Event]) -> list[Caption]:
     >>> [line.text for line in captions(row)]
     ['B shares blocks 4 and 5 with its parent: nothing is copied']
     """
-    return [_tell(list(group)) for _, group in groupby(events, key=_likeness)]
+    return [_tell(group) for group in groups(events)]
+
+
+def groups(events: Iterable[ev.Event]) -> list[list[ev.Event]]:
+    """Part events into the runs that `captions` tells in one line each."""
+    return [list(group) for _, group in groupby(events, key=_likeness)]
 
 
 def listed(items: Sequence[object], limit: int = 12) -> str:
@@ -104,7 +109,7 @@ def _tell(group: Sequence[ev.Event]) -> Caption:
     first = group[0]
     blocks = [event.block for event in group if hasattr(event, "block")]
     text = _WORDS[type(first)](first, _blocks(blocks))
-    return Caption(SIGNS[first.kind], text, first.kind in _ROUTINE)
+    return Caption(SIGNS[first.kind], text, first.kind in ROUTINE)
 
 
 def _request(event: ev.Requested, _: str) -> str:
