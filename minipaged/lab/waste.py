@@ -25,7 +25,7 @@ was held. So it needs no second pass, and beside what lives now it keeps six int
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -327,17 +327,27 @@ _HANDLERS: dict[str, Callable[[WasteMeter, Any], None]] = {
 
 
 def measure(header: TraceHeader, steps: Iterable[TraceStep], every: int = 1) -> WasteSeries:
-    """Give the waste at the end of every step of a run, or of each `every`-th one.
+    """Give the waste during every step of a run, or during each `every`-th one.
 
+    A step is looked at behind its last write, while everybody in it still holds what they have.
     The steps are read once, so they may come from a file of any length.
     """
     meter = WasteMeter(header.num_blocks, header.block_size)
     for number, step in enumerate(steps, 1):
-        for event in step.events:
+        stop = _behind_last_write(step.events)
+        for event in step.events[:stop]:
             meter.observe(event)
         if number % every == 0:
             meter.sample()
+        for event in step.events[stop:]:
+            meter.observe(event)
     return meter.series()
+
+
+def _behind_last_write(events: Sequence[ev.Event]) -> int:
+    """Give how many events there are up to the last write; all, where there is none."""
+    writes = (n for n, event in enumerate(events, 1) if event.kind in ("prefill", "write"))
+    return max(writes, default=len(events))
 
 
 def measure_file(path: str | Path, every: int = 1) -> WasteSeries:

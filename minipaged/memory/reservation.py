@@ -50,11 +50,7 @@ class ReserveMax:
 
     def reserve(self, num_prompt_tokens: int, num_new_tokens: int | None) -> int:
         """Give the model's longest text, whatever the lengths are."""
-        needed = num_prompt_tokens + max(num_new_tokens or 1, 1) - 1
-        if needed > self.max_model_len:
-            raise RequestRefusedError(
-                f"needs {needed} tokens of KV, a slab holds max_model_len = {self.max_model_len}"
-            )
+        _check_length(num_prompt_tokens, num_new_tokens or 1, self.max_model_len)
         return self.max_model_len
 
 
@@ -62,16 +58,20 @@ class ReserveMax:
 class ReservePow2:
     """Reserve the prompt and the next power of two of the output: at most twice what it needs.
 
-    >>> ReservePow2().reserve(num_prompt_tokens=100, num_new_tokens=25)
+    Nobody reserves more than the longest text that the model allows.
+
+    >>> ReservePow2(max_model_len=2048).reserve(num_prompt_tokens=100, num_new_tokens=25)
     132
     """
 
+    max_model_len: int
     name: str = "orca-pow2"
 
     def reserve(self, num_prompt_tokens: int, num_new_tokens: int | None) -> int:
         """Give prompt + 2**k, the least k that is enough for the output."""
         num_new = max(_told(self.name, num_new_tokens), 1)
-        return num_prompt_tokens + (1 << (num_new - 1).bit_length())
+        _check_length(num_prompt_tokens, num_new, self.max_model_len)
+        return min(num_prompt_tokens + (1 << (num_new - 1).bit_length()), self.max_model_len)
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,14 @@ class ReserveOracle:
     def reserve(self, num_prompt_tokens: int, num_new_tokens: int | None) -> int:
         """Give the slots of the finished text."""
         return num_prompt_tokens + max(_told(self.name, num_new_tokens), 1) - 1
+
+
+def _check_length(num_prompt_tokens: int, num_new_tokens: int, max_model_len: int) -> None:
+    needed = num_prompt_tokens + max(num_new_tokens, 1) - 1
+    if needed > max_model_len:
+        raise RequestRefusedError(
+            f"needs {needed} tokens of KV, a slab holds max_model_len = {max_model_len}"
+        )
 
 
 def _told(name: str, num_new_tokens: int | None) -> int:
