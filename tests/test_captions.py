@@ -58,6 +58,15 @@ TOLD = [
     (ev.Finished(0, "beam"), "A is finished: the search goes on without it"),
     (ev.Finished(0, "search"), "A is finished: the search is over"),
     (
+        ev.Attended(1, 29, ev.MEAN_OF_HEADS, (700, 0, 4, 296)),
+        "B looks back in layer 29, all heads: "
+        "70 % at its block 0, 30 % at its block 3 and below 1 % at its block 2",
+    ),
+    (
+        ev.Attended(0, 0, 2, (1000,)),
+        "A looks back in layer 0, head 2: 100 % at its block 0",
+    ),
+    (
         ev.SlabReserved(0, 8, 8, 6),
         "A reserves blocks 8 to 15, in one piece: room for 6 tokens, used or not",
     ),

@@ -233,6 +233,24 @@ class SlabReserved(Event):
         return "one piece for the whole text"
 
 
+MEAN_OF_HEADS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Attended(Event):
+    """Deep traces: where the newest token of `seq` looked, in 1/1000 for each of its blocks.
+
+    `layer` counts from 0, as does `head`; `MEAN_OF_HEADS` stands for the mean of all. The shares
+    are in table order and add up to 1000. Memory's bookkeeping does not change.
+    """
+
+    kind: ClassVar[str] = "attend"
+    seq: int
+    layer: int
+    head: int
+    permille: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class KernelAccess(Event):
     """One load or store of one program of a kernel, recorded: which memory a line of code touches.
@@ -273,6 +291,7 @@ _ALL: tuple[type[Event], ...] = (
     Finished,
     Released,
     SlabReserved,
+    Attended,
     KernelAccess,
 )
 EVENT_TYPES: dict[str, type[Event]] = {cls.kind: cls for cls in _ALL}

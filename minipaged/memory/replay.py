@@ -47,7 +47,8 @@ class Replay:
 
     `contents[block]` is what lies in a block: its tokens, also after it was freed, until somebody
     else takes it. It is a tuple, so that a copy of the state shares it. `num_tokens[seq]` counts
-    tokens whose KV exists, `num_used` the blocks with at least one reference.
+    tokens whose KV exists, `num_used` the blocks with at least one reference. Of a deep trace,
+    `attention[seq][layer, head]` is the share in 1/1000 of each block of a sequence's table.
     """
 
     def __init__(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
@@ -62,6 +63,7 @@ class Replay:
         self.swap_contents: list[tuple[Token, ...]] = [()] * num_swap_blocks
         self.swap_tables: dict[int, list[int]] = {}
         self.sequences: dict[int, SequenceState] = {}
+        self.attention: dict[int, dict[tuple[int, int], tuple[int, ...]]] = {}
         self._findable: set[str] = set()
         self._tokens: dict[tuple[int, str], Token] = {}
 
@@ -80,6 +82,7 @@ class Replay:
         twin.sequences = {
             seq: replace(state, output=state.output.copy()) for seq, state in self.sequences.items()
         }
+        twin.attention = {seq: shares.copy() for seq, shares in self.attention.items()}
         twin._findable = self._findable.copy()
         twin._tokens = self._tokens
         return twin
@@ -258,6 +261,7 @@ class Replay:
             else:
                 self._drop_reference(block)
         del table[kept:]
+        self.attention.pop(event.seq, None)
         if not table:
             tables.pop(event.seq, None)
             self.num_tokens.pop(event.seq, None)
@@ -280,6 +284,7 @@ class Replay:
             self._drop_reference(source)
             self.swap_ref_counts[target] += 1
         self.tables.pop(event.seq, None)
+        self.attention.pop(event.seq, None)
         if targets:
             self.swap_tables[event.seq] = targets
         self._sequence(event.seq).status = "swapped"
@@ -304,6 +309,20 @@ class Replay:
         if targets:
             self.tables[event.seq] = targets
         self._sequence(event.seq).status = "running"
+
+    # --- attention ----------------------------------------------------------------------------
+
+    def _attend(self, event: ev.Attended) -> None:
+        table, shares = self._existing_table(event.seq), event.permille
+        _require(
+            len(shares) <= len(table),
+            f"attend: {len(shares)} shares for the {len(table)} blocks of seq {event.seq}",
+        )
+        _require(
+            sum(shares) == 1000 and min(shares) >= 0,
+            f"attend: the shares of seq {event.seq} are not positive numbers that add up to 1000",
+        )
+        self.attention.setdefault(event.seq, {})[event.layer, event.head] = shares
 
     # --- kernels ------------------------------------------------------------------------------
 

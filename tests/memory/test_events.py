@@ -54,6 +54,7 @@ EXAMPLES = [
     (ev.Finished(0, "stop"), ["finish", 0, "stop"]),
     (ev.Released(0, (7, 1, 3), "finished"), ["release", 0, [7, 1, 3], "finished"]),
     (ev.SlabReserved(0, 8, 8, 6), ["reserve", 0, 8, 8, 6]),
+    (ev.Attended(0, 29, 3, (400, 600)), ["attend", 0, 29, 3, [400, 600]]),
     (
         ev.KernelAccess("f", (0, 1), (7, 2), 52, "k = 1", "load", "k_cache", (8, 28), (0,), 64),
         ["kernel", "f", [0, 1], [7, 2], 52, "k = 1", "load", "k_cache", [8, 28], [0], 64],

@@ -99,6 +99,29 @@ def test_a_sequence_may_be_forked_again_after_a_preemption():
     assert state.sequences[1].output == [Token(5, "v")]
 
 
+def test_where_a_token_looked_is_known_until_its_blocks_go():
+    state = replayed(*FORKED, ev.Attended(0, 3, 1, (400, 600)), ev.Attended(0, 3, -1, (1000,)))
+    assert state.attention == {0: {(3, 1): (400, 600), (3, -1): (1000,)}}
+    state.apply(ev.Attended(0, 3, 1, (999, 1)))
+    assert state.attention[0][3, 1] == (999, 1)
+    state.apply(ev.Released(0, (1, 0), ""))
+    assert state.attention == {}
+
+
+@pytest.mark.parametrize(
+    ("shares", "rule"),
+    [
+        ((400, 500, 100), "attend: 3 shares for the 2 blocks of seq 0"),
+        ((400, 500), "attend: the shares of seq 0 are not positive numbers that add up to 1000"),
+        ((-1, 1001), "attend: the shares of seq 0 are not positive numbers that add up to 1000"),
+        ((), "attend: the shares of seq 0 are not positive numbers that add up to 1000"),
+    ],
+)
+def test_shares_of_attention_must_be_shares(shares, rule):
+    with pytest.raises(IntegrityError, match=f"^{rule}$"):
+        replayed(*FORKED, ev.Attended(0, 3, 1, shares))
+
+
 def state_of(replay: Replay) -> dict[str, object]:
     return {name: value for name, value in vars(replay).items() if name != "_tokens"}
 

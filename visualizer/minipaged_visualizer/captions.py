@@ -44,9 +44,10 @@ SIGNS = {
     "finish": "■",
     "release": "-",
     "reserve": "+",
+    "attend": "◉",
     "kernel": "k",
 }
-ROUTINE = {"prefill", "write", "sample", "publish", "kernel"}
+ROUTINE = {"prefill", "write", "sample", "publish", "attend", "kernel"}
 _MAX_NAMED = 4
 
 
@@ -215,6 +216,17 @@ def _kernel(event: ev.KernelAccess, _: str) -> str:
     return f"{event.name} ({program}) {verb} {where}, {event.num_bytes} bytes, line {event.line}"
 
 
+def _attend(event: ev.Attended, _: str) -> str:
+    shares = sorted(enumerate(event.permille), key=lambda share: (-share[1], share[0]))
+    named = [f"{_percent(share)} at its block {index}" for index, share in shares[:3] if share]
+    who = "all heads" if event.head == ev.MEAN_OF_HEADS else f"head {event.head}"
+    return f"{letters(event.seq)} looks back in layer {event.layer}, {who}: {listed(named)}"
+
+
+def _percent(permille: int) -> str:
+    return f"{round(permille / 10)} %" if permille >= 10 else "below 1 %"
+
+
 def _reserve(event: ev.SlabReserved, _: str) -> str:
     blocks = _blocks(range(event.first_block, event.first_block + event.num_blocks))
     tokens = _tokens(event.num_tokens)
@@ -305,5 +317,6 @@ _WORDS: dict[type[ev.Event], Callable[[Any, str], str]] = {
     ev.Finished: _finish,
     ev.Released: _release,
     ev.SlabReserved: _reserve,
+    ev.Attended: _attend,
     ev.KernelAccess: _kernel,
 }
