@@ -157,6 +157,49 @@ def bench(
     bench(model, dtype, against, rounds, options, as_json)
 
 
+@app.command()
+def plan(
+    model: Annotated[str, typer.Option(help="A known model, or a folder with a config.json.")],
+    gpu: Annotated[str, typer.Option(help="A known GPU, such as a100-80g.")],
+    max_len: Annotated[Optional[int], typer.Option(help="The longest text, in tokens.")] = None,
+    mean_len: Annotated[int, typer.Option(help="A text's tokens on average, with prompt.")] = 512,
+    mean_prompt: Annotated[Optional[int], typer.Option(help="Of these, the prompt's.")] = None,
+    block_size: BlockSize = 16,
+    num_gpus: Annotated[int, typer.Option(help="GPUs that share the model.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Work out what fits on a GPU: tokens, blocks, requests, and waste by kind."""
+    from minipaged.commands.plan import show_plan
+    from minipaged.lab.hardware import find_gpu
+    from minipaged.lab.models import find_model
+    from minipaged.lab.planner import plan
+
+    sizes = plan(
+        find_model(model),
+        find_gpu(gpu),
+        mean_len=mean_len,
+        max_len=max_len,
+        mean_prompt=mean_prompt,
+        block_size=block_size,
+        num_gpus=num_gpus,
+    )
+    show_plan(sizes, as_json)
+
+
+@app.command()
+def zoo(
+    name: Annotated[Optional[str], typer.Argument(help="A bug.", show_default=False)] = None,
+    run_all: Annotated[bool, typer.Option("--all", help="Hunt every bug.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same random load.")] = 0,
+    trace: Annotated[Optional[Path], typer.Option(help="Write a bug's run there.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Meet the faults that real engines had: switch one on, and see what catches it."""
+    from minipaged.commands.zoo import show_zoo
+
+    show_zoo(name, run_all, seed, trace, as_json)
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
     _prepare_streams()

@@ -184,7 +184,7 @@ def find_model(name: str) -> ModelShape:
     plain = normal(name.rpartition("/")[2]).removeprefix("meta-").removesuffix("-hf")
     if plain not in MODELS:
         raise ConfigError(
-            f"no model {name!r} is known: {suggestion(plain, MODELS)} A folder with a config.json "
-            "works, too"
+            f"no model {name!r} is known: {suggestion(plain, MODELS)} (or give a folder with a "
+            "config.json)"
         )
     return MODELS[plain]

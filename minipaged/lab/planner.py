@@ -14,7 +14,6 @@ The simulator tells what differing lengths do; here they are all alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,13 +40,15 @@ PROMPT_SHARE = SHAREGPT.mean_prompt / (SHAREGPT.mean_prompt + SHAREGPT.mean_new)
 class AllocatorPlan:
     """What one allocator makes of the KV memory.
 
-    `slots_per_request` is what a request has at its end, `unused` the part (%) of it that it has
-    not touched by then. The other four are % of the KV memory, averaged over the requests' lives.
+    `num_requests` fit at any moment, `num_at_end` if all came to their end at once (more would be
+    preempted then). `slots_per_request` is what a request has at its end, `unused` the part (%) of
+    it that it has not touched by then. The last four are % of the KV memory.
     """
 
     allocator: str
     slots_per_request: int
     num_requests: int
+    num_at_end: int
     unused: float
     token_states: float
     reserved: float
@@ -118,7 +119,7 @@ def plan(
     if not num_blocks:
         raise ConfigError(f"not one block of {block_size} tokens fits beside the weights")
     text = _Text(prompt, mean_len - prompt)
-    slabs = (ReserveMax(max_len), ReservePow2(), ReserveOracle())
+    slabs = (ReserveMax(max_len), ReservePow2(max_len), ReserveOracle())
     return Plan(
         model=model,
         gpu=gpu,
@@ -157,55 +158,42 @@ def _plan_slabs(policy: ReservationPolicy, text: _Text, num_slots: int) -> Alloc
     # A slot is kept for every token here; policies leave out the one that is drawn last.
     reserved = policy.reserve(text.prompt, text.new + 1)
     num_requests = BuddyPool(num_slots).most_slabs(reserved)
-    return _allocator_plan(
-        policy.name,
-        slots_per_request=reserved,
-        num_requests=num_requests,
-        length=text.length,
-        kinds=(text.mean_tokens, text.length - text.mean_tokens, reserved - text.length),
-        num_slots=num_slots,
+    shares = _shares(text, reserved, reserved - text.length, num_requests / num_slots)
+    return AllocatorPlan(
+        policy.name, reserved, num_requests, num_requests, _unused(text, reserved), *shares
     )
 
 
 def _plan_blocks(text: _Text, num_slots: int, block_size: int) -> AllocatorPlan:
     """A block is taken when a token needs it: only a request's last one has room to spare."""
-    most = block_size * blocks_for(text.length, block_size)
-    held = never = 0
-    for num_tokens in range(text.prompt, text.length):
-        slots = block_size * blocks_for(num_tokens, block_size)
-        held += slots
-        never += max(slots - text.length, 0)
-    steps = text.new
-    later = (held - never) / steps - text.mean_tokens
-    return _allocator_plan(
-        "paged",
-        slots_per_request=most,
-        num_requests=int(num_slots // block_size * block_size * steps // held),
-        length=text.length,
-        kinds=(text.mean_tokens, later, never / steps),
-        num_slots=num_slots,
-    )
-
-
-def _allocator_plan(
-    allocator: str,
-    *,
-    slots_per_request: int,
-    num_requests: int,
-    length: int,
-    kinds: Sequence[float],
-    num_slots: int,
-) -> AllocatorPlan:
-    """Turn slots of a request (token states, reserved, internal) into shares of the memory."""
-    shares = [100 * num_requests * slots / num_slots for slots in kinds]
+    at_end = block_size * blocks_for(text.length, block_size)
+    slots = [
+        block_size * blocks_for(num_tokens, block_size)
+        for num_tokens in range(text.prompt, text.length)
+    ]
+    held = sum(slots) / text.new
+    never = sum(max(each - text.length, 0) for each in slots) / text.new
+    pool = num_slots // block_size * block_size
+    num_requests = int(pool / held)
+    shares = _shares(text, held, never, num_requests / num_slots)
     return AllocatorPlan(
-        allocator,
-        slots_per_request,
-        num_requests,
-        100 * (1 - length / slots_per_request),
-        *shares,
-        external=100 - sum(shares),
+        "paged", at_end, num_requests, pool // at_end, _unused(text, at_end), *shares
     )
+
+
+def _unused(text: _Text, slots: int) -> float:
+    return 100 * (1 - text.length / slots)
+
+
+def _shares(
+    text: _Text, held: float, never_used: float, requests_per_slot: float
+) -> tuple[float, float, float, float]:
+    """Turn the slots that a request holds on average into the four shares (%) of the memory."""
+    later = held - text.mean_tokens - never_used
+    states, reserved, internal = (
+        100 * requests_per_slot * slots for slots in (text.mean_tokens, later, never_used)
+    )
+    return states, reserved, internal, 100 - states - reserved - internal
 
 
 def _checked_max_len(model: ModelShape, max_len: int | None, mean_len: int) -> int:
