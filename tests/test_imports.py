@@ -25,6 +25,12 @@ VIEWS = (
 # What a part may import beside the standard library and itself.
 MAY_IMPORT = {
     "minipaged.memory": {"minipaged.errors"},
+    "minipaged.lab": {
+        *("minipaged.errors", "minipaged.memory", "minipaged.engine.config"),
+        *("minipaged.engine.scheduler", "minipaged.engine.scheduler_output"),
+        *("minipaged.engine.sequence", "minipaged.models.config", "minipaged.models.hf_config"),
+        *("minipaged.models.json_fields", "minipaged.models.reason"),
+    },
     "minipaged_kernels": {"numpy", "torch", "triton", "minipaged.errors", "minipaged.memory"},
     "minipaged_visualizer": {"minipaged.memory", "minipaged.errors", "rich"},
 }
@@ -39,6 +45,7 @@ LAYERS = (
         "minipaged.engine.model_runner",
     ),
     ("minipaged.memory", "minipaged_visualizer", "minipaged.commands", "minipaged.cli"),
+    ("minipaged.engine.scheduler", "minipaged.lab", "minipaged.commands", "minipaged.cli"),
 )
 # What is plain Python, so that it runs before torch is loaded or where there is none.
 PLAIN = (
@@ -46,9 +53,11 @@ PLAIN = (
     "minipaged.memory.integrity",
     "minipaged.engine.scheduler",
     "minipaged.engine.llm_engine",
+    "minipaged.lab.simulator",
     "minipaged.models.catalog",
     "minipaged.models.tokenizer",
     "minipaged_visualizer.player",
+    "minipaged.commands.plan",
     "minipaged.commands.watch",
     "minipaged.cli",
 )
