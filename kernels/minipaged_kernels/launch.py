@@ -49,12 +49,14 @@ def pipeline(tile_bytes: int) -> dict[str, int]:
     """Give warps and stages for a loop over tiles of keys and values of `tile_bytes` each.
 
     Blocks are found through a table, and each load of it takes up a stage, too: 5 stages on NVIDIA
-    keep two pairs of tiles in flight, 3 keep one. AMD's pipeline has 2. Tiles above 16 KiB need the
-    registers of 8 warps.
+    keep two pairs of tiles in flight, 3 keep one. Larger tiles need the registers of 8 warps. On
+    AMD a warp has more registers, and the pipeline 2 stages.
     """
-    is_small = tile_bytes <= SMALL_TILE
-    stages = 2 if torch.version.hip else 5 if is_small else 3
-    return {"num_warps": 4 if is_small else 8, "num_stages": stages}
+    if torch.version.hip:
+        return {"num_warps": 4, "num_stages": 2}
+    if tile_bytes <= SMALL_TILE:
+        return {"num_warps": 4, "num_stages": 5}
+    return {"num_warps": 8, "num_stages": 3}
 
 
 def window_or_all(window: int | None) -> int:

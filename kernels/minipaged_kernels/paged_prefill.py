@@ -8,6 +8,7 @@ through the keys that its last query sees, tile by tile, and hides from each que
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,10 +18,11 @@ from minipaged_kernels.launch import (
     check_same_dtype,
     padded,
     pipeline,
-    tile_tokens,
 )
 
-QUERY_ROWS = 64  # rows of a tile of queries: enough for a tensor core to be busy
+TILE = 32  # tokens; with more, registers spill
+ROWS = 64  # of a tile of queries: enough for tensor cores to be busy
+FP32_ROWS = 16  # which fp32 does not use, and its products take more registers
 
 
 @triton.jit(do_not_specialize=["stride_table", "window"])
@@ -140,16 +142,15 @@ def paged_prefill(
     output: Tensor = arguments["output"]
     if len(query) == 0:
         return output
-    group, head_dim = arguments["GROUP"], query.shape[2]
-    rows = max(QUERY_ROWS, padded(group))
-    tile = tile_tokens(head_dim, query.element_size())
+    group = arguments["GROUP"]
+    rows = max(FP32_ROWS if query.dtype == torch.float32 else ROWS, padded(group))
     grid = (triton.cdiv(max_query_len, rows // group), layer_cache.shape[3], len(seq_lens))
     paged_prefill_kernel[grid](
         **arguments,
         query_start_loc=query_start_loc,
         QUERIES=rows // group,
-        TILE=tile,
+        TILE=TILE,
         ROWS=rows,
-        **pipeline(tile * padded(head_dim) * query.element_size()),
+        **pipeline(TILE * arguments["DIMS"] * query.element_size()),
     )
     return output
