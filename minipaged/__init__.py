@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from minipaged.errors import MinipagedError
 
 if TYPE_CHECKING:
+    from minipaged.engine.deep_trace import DeepTrace
     from minipaged.engine.outputs import BeamSearchOutput, CompletionOutput, RequestOutput
     from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
     from minipaged.llm import LLM
@@ -28,6 +29,7 @@ _HOMES = {
     "RequestOutput": "minipaged.engine.outputs",
     "CompletionOutput": "minipaged.engine.outputs",
     "BeamSearchOutput": "minipaged.engine.outputs",
+    "DeepTrace": "minipaged.engine.deep_trace",
     "KVCacheManager": "minipaged.memory.kv_cache_manager",
     "MemorySnapshot": "minipaged.memory.snapshot",
     "Trace": "minipaged.memory.trace",
@@ -38,6 +40,7 @@ __all__ = [
     "BeamSearchOutput",
     "BeamSearchParams",
     "CompletionOutput",
+    "DeepTrace",
     "KVCacheManager",
     "MemorySnapshot",
     "MinipagedError",

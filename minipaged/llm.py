@@ -1,6 +1,6 @@
 """`LLM`: the whole engine behind a few calls. Names follow vLLM's offline API.
 
-llm = LLM("smollm2", block_size=4, num_blocks=64, trace=True)
+llm = LLM("storyteller", block_size=4, num_blocks=64, trace=True)
 outputs = llm.generate(["The moon", "The sea"], SamplingParams(n=3, temperature=0.8, seed=7))
 outputs[0].outputs[2].text
 llm.trace.save("run.jsonl")
@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from minipaged.engine import kv_cache
 from minipaged.engine.config import EngineConfig
+from minipaged.engine.deep_trace import DeepTrace
 from minipaged.engine.llm_engine import LiveRequest, LLMEngine, Output, Params
 from minipaged.engine.model_runner import ModelRunner, choose_num_blocks, load_model
 from minipaged.engine.outputs import BeamSearchOutput, RequestOutput
@@ -60,7 +61,8 @@ class LLM:
         dtype: "auto" (fp32 on a CPU, the checkpoint's on a GPU), "float32", "bfloat16", "float16".
         device: "auto", "cpu" or "cuda".
         attention: The attention backend; "auto" is the fastest for the device.
-        trace: True keeps every event in `trace`; a path also writes it as it grows.
+        trace: True keeps every event in `trace`; a path also writes it as it grows. "deep" adds the
+            share of attention that each block got, in the last layer; see `DeepTrace` for others.
         options: See `EngineConfig`: block_size, num_blocks, max_num_seqs, ...
 
     Raises:
@@ -75,12 +77,11 @@ class LLM:
         dtype: str = "auto",
         device: str = "auto",
         attention: str = "auto",
-        trace: bool | str | Path = False,
+        trace: bool | str | Path | DeepTrace = False,
         **options: Any,
     ) -> None:
         config = _engine_config(options)
-        if trace == "deep" or not isinstance(trace, bool | str | Path):
-            raise ConfigError(f"trace is True, False or the path of a file, not {short(trace)}")
+        deep, path = _deep_and_path(trace)
         files = resolve(str(model), _say)
         config.check_model_len(files.config)
         self._files = files
@@ -88,12 +89,13 @@ class LLM:
         transformer = load_model(files, str(dtype), str(device), str(attention))
         num_blocks = config.num_blocks or choose_num_blocks(transformer, config)
         config = replace(config, num_blocks=num_blocks)
-        runner = ModelRunner(transformer, num_blocks, config.block_size, config.num_swap_blocks)
+        runner = ModelRunner(
+            transformer, num_blocks, config.block_size, config.num_swap_blocks, deep
+        )
         header = config.trace_header(
             {"name": files.name, "dtype": str(transformer.dtype).removeprefix("torch.")},
             kv_cache.bytes_per_block(files.config, config.block_size, transformer.dtype),
         )
-        path = None if isinstance(trace, bool) else trace
         self.trace = None if trace is False else Trace(header, path)
         self.engine = LLMEngine(config, files.config, self._tokenizer, lambda: runner, self.trace)
         self._unclaimed: list[Output] = []
@@ -295,6 +297,19 @@ def _engine_config(options: Mapping[str, Any]) -> EngineConfig:
             hint = f"; here it is {OUR_NAME_FOR[name]}" if name in OUR_NAME_FOR else ""
             raise ConfigError(f"LLM has no argument {name!r}{hint}; it takes {', '.join(known)}")
     return EngineConfig(**options)
+
+
+def _deep_and_path(trace: object) -> tuple[DeepTrace | None, str | Path | None]:
+    """Read the argument `trace`: what is recorded beside the events, and where it is written."""
+    if isinstance(trace, bool):
+        return None, None
+    if isinstance(trace, DeepTrace):
+        return trace, trace.path
+    if trace == "deep":
+        return DeepTrace(), None
+    if isinstance(trace, str | Path):
+        return None, trace
+    raise ConfigError(f'trace is True, False, "deep" or the path of a file, not {short(trace)}')
 
 
 def _say(line: str) -> None:

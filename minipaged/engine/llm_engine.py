@@ -218,6 +218,8 @@ class LLMEngine:
         self._scheduled = None
         try:
             self.scheduler.commit(step)
+            for event in self.runner.attended(step):
+                self._notify(event)
             self._note_tokens(self._append(draws) + self._extend(beams))
             self._finish_ended(requests)
         except BaseException:

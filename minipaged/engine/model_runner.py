@@ -12,11 +12,13 @@ from minipaged.engine import kv_cache
 from minipaged.engine.attention import get_attention_backend
 from minipaged.engine.batch import build_batch
 from minipaged.engine.config import EngineConfig
+from minipaged.engine.deep_trace import DeepTrace
 from minipaged.engine.host_memory import keep_freed_memory
 from minipaged.engine.sampler import SampledToken, SamplingRow, sample
 from minipaged.engine.scheduler_output import SchedulerOutput
 from minipaged.errors import ConfigError
 from minipaged.memory.block_table import blocks_for
+from minipaged.memory.events import Attended
 from minipaged.memory.kv_cache_manager import KVCacheManager
 from minipaged.memory.trace_format import MAX_BLOCKS
 from minipaged.models.config import ModelConfig
@@ -32,15 +34,24 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 class ModelRunner:
     """A model and its KV cache on one device, with a swap cache on the CPU.
 
-    `kv_cache` is `[num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]`.
+    `kv_cache` is `[num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]`. With `deep`,
+    `attended` tells where each step's tokens looked.
     """
 
     def __init__(
-        self, model: Transformer, num_blocks: int, block_size: int, num_swap_blocks: int = 0
+        self,
+        model: Transformer,
+        num_blocks: int,
+        block_size: int,
+        num_swap_blocks: int = 0,
+        deep: DeepTrace | None = None,
     ) -> None:
         if model.device.type == "cpu":
             keep_freed_memory()
         self.model = model
+        self._recorder = deep.recorder(model.config, model.attention) if deep else None
+        if self._recorder:
+            model.attention = self._recorder
         self.kv_cache = _allocate(model, num_blocks, block_size, model.device)
         self.swap_cache = (
             _allocate(model, num_swap_blocks, block_size, torch.device("cpu"))
@@ -69,6 +80,12 @@ class ModelRunner:
         step.swap_ins.clear()
         kv_cache.copy_blocks(self.kv_cache, step.copies)
         step.copies.clear()
+
+    def attended(self, step: SchedulerOutput) -> list[Attended]:
+        """Give where the last token of each chunk of this step looked; nothing if not `deep`."""
+        if self._recorder is None:
+            return []
+        return self._recorder.take([chunk.sequence.seq_id for chunk in step.chunks])
 
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
         """Choose a token for each row of `logits`."""

@@ -144,6 +144,9 @@ class ScriptedRunner:
             assert block not in manager.pool.hash_of, f"seq writes to published block {block}"
             self.kv_cache[block][offset] = cell
 
+    def attended(self, step: SchedulerOutput) -> list[Event]:
+        return []
+
     def _check_context(self, chunk: Chunk, stop: int, manager: KVCacheManager) -> None:
         seq, token_ids = chunk.sequence.seq_id, chunk.sequence.token_ids
         for want in cells(token_ids[:stop]):
