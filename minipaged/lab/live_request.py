@@ -13,11 +13,20 @@ from minipaged.lab.workloads import LabRequest, text
 
 @dataclass(eq=False, slots=True)
 class LiveRequest:
-    """What was asked for, the scheduler's request, and its times so far."""
+    """What was asked for, the scheduler's request, and its times so far.
+
+    `is_held` tells that it is done, and keeps its memory until the others of its batch are.
+    """
 
     lab: LabRequest
     request: Request
     times: RequestTimes
+    is_held: bool = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a first token."""
+        return self.request.sequences[0].num_tokens > self.lab.num_prompt_tokens
 
     @property
     def is_done(self) -> bool:
@@ -31,6 +40,12 @@ class LiveRequest:
             self._part(scheduler, next_seq_id)
         for sequence in self.request.sequences:
             sequence.token_ids.append(self._token(sequence))
+
+    def hold(self) -> None:
+        """Keep what it has, and ask for no more: without its last token nothing is to compute."""
+        self.is_held = True
+        for sequence in self.request.sequences:
+            sequence.token_ids.pop()
 
     def _part(self, scheduler: Scheduler, next_seq_id: Callable[[], int]) -> None:
         """Fork the beams that go on twice, then free those that don't go on."""

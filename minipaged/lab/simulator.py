@@ -7,7 +7,7 @@ events included, and 10,000 requests take seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple, Protocol
 
@@ -20,7 +20,7 @@ from minipaged.lab.live_request import LiveRequest, go_live
 from minipaged.lab.results import MemorySample, SimulationResult
 from minipaged.lab.workloads import LabRequest
 from minipaged.memory.contiguous import ContiguousManager
-from minipaged.memory.events import Event, Finished, Observer, Preempted, ignore
+from minipaged.memory.events import Event, Finished, Observer, Preempted, Sampled, ignore
 from minipaged.memory.manager import MemoryManager
 
 BATCHING = ("continuous", "static")
@@ -37,7 +37,8 @@ class Moment(NamedTuple):
     """What an onlooker sees behind a step, when who is done has left."""
 
     time: float
-    step: SchedulerOutput
+    num_prefill_tokens: int
+    num_decode_tokens: int
     scheduler: Scheduler
 
 
@@ -85,9 +86,10 @@ def simulate(
         step = run.step()
         if sample_every and run.num_steps % sample_every == 0:
             run.sample()
+        decode = step.num_decode_tokens if after_step else 0
         run.advance(step)
         if after_step:
-            after_step(Moment(run.now, step, run.scheduler))
+            after_step(Moment(run.now, step.num_tokens - decode, decode, run.scheduler))
     return run.result
 
 
@@ -132,6 +134,9 @@ class Simulation:
     def step(self) -> SchedulerOutput:
         """Schedule a step, let its time pass, and note that its KV exists."""
         step = self.scheduler.schedule()
+        if step.is_empty and self._done:  # who is held has the memory that the others need
+            self._let_go()
+            step = self.scheduler.schedule()
         assert not step.is_empty, "nobody can go on"
         self.now += self._cost.seconds(step) if self._cost else 1.0
         self.scheduler.commit(step)
@@ -141,16 +146,19 @@ class Simulation:
     def advance(self, step: SchedulerOutput) -> None:
         """Give every sequence its next token that waits for one, and let go who is done."""
         names = dict.fromkeys(c.request.request_id for c in step.chunks if c.needs_logits)
-        for live in map(self._live.__getitem__, names):
-            if not live.times.first_token:
+        drawing = [live for name in names if not (live := self._live[name]).is_held]
+        for live in drawing:
+            if not live.has_begun:
                 live.times.first_token = self.now
                 live.times.num_cached_tokens = live.request.num_cached_tokens or 0
             live.grow(self.scheduler, self._next_seq_id)
             if live.lab.beam_parents:
                 self._name_sequences(live)
-            if live.is_done:
-                self._done.append(live)
-        if not self._is_static or len(self._done) == len(self.scheduler.running):
+        self._pass_on(_sampled(drawing))
+        self._done += [live for live in drawing if live.is_done]
+        if self._is_static:
+            self._hold([live for live in drawing if live.is_done])
+        else:
             self._let_go()
 
     def sample(self) -> None:
@@ -204,6 +212,14 @@ class Simulation:
         self.result.num_copied_blocks += len(step.copies)
         self.result.num_swapped_blocks += len(step.swap_outs) + len(step.swap_ins)
 
+    def _hold(self, done: Iterable[LiveRequest]) -> None:
+        """Keep who is done until nobody of the batch has anything left to do."""
+        for live in done:
+            live.hold()
+        held = {live.request for live in self._done}
+        if held.issuperset(self.scheduler.running):
+            self._let_go()
+
     def _let_go(self) -> None:
         """End who is done; behind a static batch, let those in who came meanwhile."""
         for live in self._done:
@@ -220,12 +236,26 @@ class Simulation:
     def _observe(self, event: Event) -> None:
         """Note what a sequence had at its end, and who was preempted; a group counts once."""
         if isinstance(event, Finished):
-            self.result.final_tokens[event.seq] = self.scheduler.manager.num_tokens(event.seq)
-            self._of_sequence.pop(event.seq)
+            lab = self._of_sequence.pop(event.seq).lab
+            at_end = lab.num_prompt_tokens + lab.num_new_tokens - 1  # the last is never fed
+            is_dropped = event.why == "beam"
+            self.result.final_tokens[event.seq] = (
+                self.scheduler.manager.num_tokens(event.seq) if is_dropped else at_end
+            )
         elif isinstance(event, Preempted):
             live = self._of_sequence[event.seq]
             live.times.num_preemptions += event.seq == live.request.live[0].seq_id
         self._pass_on(event)
+
+
+def _sampled(drawing: Sequence[LiveRequest]) -> Sampled:
+    sequences = [sequence for live in drawing for sequence in live.request.sequences]
+    return Sampled(
+        seqs=tuple([sequence.seq_id for sequence in sequences]),
+        tokens=tuple([sequence.token_ids[-1] for sequence in sequences]),
+        texts=("·",) * len(sequences),
+        millinats=(0,) * len(sequences),
+    )
 
 
 def _in_order(workload: Iterable[LabRequest]) -> Iterator[LabRequest]:
