@@ -36,6 +36,9 @@ Indices = NDArray[np.int64]
 CACHE_AXES = {
     "key_cache": ("block", "slot", "head", "dim"),
     "value_cache": ("block", "slot", "head", "dim"),
+    "key_scales": ("block", "slot", "head"),
+    "value_scales": ("block", "slot", "head"),
+    "cache": ("plane", "block", "element"),
 }
 
 
