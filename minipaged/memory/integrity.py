@@ -86,7 +86,7 @@ def check_trace(path: str | Path) -> tuple[int, int]:
                     raise IntegrityError(f"{place}, event {index} ({event.kind}): {e}") from e
             try:
                 check_snapshot(state.snapshot())
-                _check_finished(state)
+                check_finished(state)
             except IntegrityError as e:
                 raise IntegrityError(f"{place}: {e}") from e
             num_steps += 1
@@ -94,7 +94,12 @@ def check_trace(path: str | Path) -> tuple[int, int]:
     return num_steps, num_events
 
 
-def _check_finished(state: Replay) -> None:
+def check_finished(state: Replay) -> None:
+    """Check that a sequence that has finished holds no block any more.
+
+    Raises:
+        IntegrityError: One does.
+    """
     for seq in state.tables | state.swap_tables:
         if state.sequences[seq].status == "finished":
             raise IntegrityError(f"seq {seq} has finished, but still holds blocks")

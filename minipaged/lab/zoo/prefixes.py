@@ -1,0 +1,152 @@
+"""Faults of the prefix cache's index: what a block is known by, and from when to when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minipaged.lab.zoo.bug import Bug, replaces
+from minipaged.memory import prefix_cache
+from minipaged.memory.block_pool import BlockPool
+from minipaged.memory.block_table import BlockTable
+from minipaged.memory.events import BlockEvicted, BlockPublished
+from minipaged.memory.kv_cache_manager import KVCacheManager
+from minipaged.memory.prefix_cache import ROOT, hash_block, prefix_hashes
+
+_ALLOCATE, _PUBLISH = KVCacheManager.allocate, KVCacheManager._publish
+
+
+@replaces(
+    KVCacheManager,
+    "allocate",
+    name="published-early",
+    source="https://github.com/vllm-project/vllm/pull/37152",
+    shows="A block is published in the step that allocates it, before any prefill.",
+    caught_by="replay",
+)
+def published_early(m: KVCacheManager, seq: int, token_ids: Sequence[int]) -> int:
+    """A block can be found before its KV was computed.
+
+    vLLM puts new blocks into its hash table when they are scheduled. A request of the same step, it
+    was reported, can hit them and read memory that no one has written yet: wrong tokens even at
+    temperature 0. nano-vllm and ATOM moved the hashing behind the forward pass.
+    """
+    cached = _ALLOCATE(m, seq, token_ids)
+    parent = ROOT
+    hashes = prefix_hashes(token_ids, m.block_size)
+    for block, content_hash in zip(m.block_table(seq), hashes, strict=False):
+        if m.pool.publish(block, content_hash):  # right: in commit, when the KV exists
+            m._notify(BlockPublished(block, content_hash, parent))
+        parent = content_hash
+    return cached
+
+
+@replaces(
+    KVCacheManager,
+    "_publish",
+    name="partial-block",
+    source="https://github.com/NVIDIA/TensorRT-LLM/pull/10922",
+    shows="A block with empty slots gets the mark of a cached one.",
+    caught_by="replay",
+)
+def partial_block(m: KVCacheManager, table: BlockTable) -> None:
+    """A block that is not full yet is published.
+
+    TensorRT-LLM stored a paused request's last block, half filled, for reuse. When the block filled
+    up its key changed, and the tree kept an entry under the old one: 'Assertion failed: isLeaf()'.
+    """
+    _PUBLISH(m, table)
+    if table.tail:  # right: a block of fewer than block_size tokens has no hash
+        parent = table.hashes[-1] if table.hashes else ROOT
+        block = table.block_ids[len(table.hashes)]
+        content_hash = hash_block(parent, table.tail)
+        if m.pool.publish(block, content_hash):
+            m._notify(BlockPublished(block, content_hash, parent))
+
+
+@replaces(
+    BlockPool,
+    "_forget",
+    name="stale-hash",
+    source="https://github.com/GeeeekExplorer/nano-vllm/issues/163",
+    shows="A block is evicted, and a later request hits it as if nothing had happened.",
+    caught_by="replay",
+)
+def stale_hash(pool: BlockPool, block: int, for_seq: int) -> None:
+    """A reused block can still be found by its old content.
+
+    nano-vllm reset a block that it took from the free list, but left its old hash in the map: the
+    next prompt with that prefix was given a block full of other people's tokens. vLLM's second
+    block manager and kvcached had the same fault.
+    """
+    content_hash = pool.hash_of.pop(block)
+    # right: del pool._block_of[content_hash]
+    pool._notify(BlockEvicted(block, content_hash, for_seq))
+
+
+@replaces(
+    prefix_cache,
+    "hash_block",
+    name="unchained-hash",
+    source="https://github.com/vllm-project/vllm/pull/12603",
+    shows="A hit joins blocks that were computed behind different texts.",
+    caught_by="tables",
+)
+def unchained_hash(parent_hash: str, token_ids: Sequence[int]) -> str:
+    """A hash covers its own block, but not what came before.
+
+    The KV of a token depends on all tokens before it. In vLLM a block's hash once left out what
+    only its predecessors told apart (which image stood there), so two requests with different
+    beginnings shared a block.
+    """
+    return hash_block(ROOT, token_ids)  # right: hash_block(parent_hash, token_ids)
+
+
+@replaces(
+    prefix_cache,
+    "hash_block",
+    name="weak-hash",
+    source="https://github.com/NVIDIA/Megatron-LM/pull/4158",
+    shows="A prompt hits a block whose tokens are others than its own.",
+    caught_by="contents",
+)
+def weak_hash(parent_hash: str, token_ids: Sequence[int]) -> str:
+    """Two different blocks have the same hash.
+
+    Megatron-LM hashed a block as a polynomial of its tokens: raise one by 31, lower the next by 1,
+    and the hash is the same. vLLM used Python's hash(), which is predictable too, and changed to
+    SHA-256: whoever can make two prompts collide reads another user's cache.
+    """
+    total = int(parent_hash or "0", 16) * 31 + sum(token_ids)  # right: a cryptographic hash
+    return f"{total % 2**128:032x}"
+
+
+@replaces(
+    BlockPool,
+    "publish",
+    name="second-overwrites",
+    source="https://github.com/GeeeekExplorer/nano-vllm/issues/219",
+    shows="Two blocks carry the same hash; when one is evicted the other can't be found.",
+    caught_by="replay",
+)
+def second_overwrites(pool: BlockPool, block: int, content_hash: str) -> bool:
+    """A second block with the same content takes over the hash of the first.
+
+    Two equal prompts in one step compute the same blocks twice. In nano-vllm the later one
+    overwrites the entry of the earlier; kvcached dropped the second without a trace, and vLLM's
+    accounting stopped the engine.
+    """
+    if block in pool.hash_of:  # right: or content_hash in pool._block_of
+        return False
+    pool._block_of[content_hash] = block
+    pool.hash_of[block] = content_hash
+    return True
+
+
+BUGS: tuple[Bug, ...] = (
+    published_early,
+    partial_block,
+    stale_hash,
+    unchained_hash,
+    weak_hash,
+    second_overwrites,
+)
