@@ -7,30 +7,23 @@ events included, and 10,000 requests take seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from minipaged.engine.config import EngineConfig
 from minipaged.engine.scheduler import Scheduler
-from minipaged.engine.scheduler_output import SchedulerOutput
-from minipaged.engine.sequence import Request
-from minipaged.errors import ConfigError, RequestRefusedError, WorkloadError
-from minipaged.lab.live_request import LiveRequest, go_live
-from minipaged.lab.results import MemorySample, SimulationResult
+from minipaged.errors import ConfigError, WorkloadError
+from minipaged.lab.results import SimulationResult
+from minipaged.lab.simulation import Simulation, StepCost
+from minipaged.lab.static_batching import StaticBatching
 from minipaged.lab.workloads import LabRequest
-from minipaged.memory.contiguous import ContiguousManager
-from minipaged.memory.events import Event, Finished, Observer, Preempted, Sampled, ignore
+from minipaged.memory.events import Observer, ignore
 from minipaged.memory.manager import MemoryManager
 
-BATCHING = ("continuous", "static")
-
-
-class StepCost(Protocol):
-    """How long a step takes."""
-
-    def seconds(self, step: SchedulerOutput) -> float:
-        """Give the duration of a step (seconds)."""
+_BATCHING: Mapping[str, type[Simulation]] = {
+    "continuous": Simulation,
+    "static": StaticBatching,
+}
 
 
 class Moment(NamedTuple):
@@ -56,8 +49,9 @@ def simulate(
     """Run a workload to its end and tell how it went.
 
     Args:
-        workload: Sorted by arrival; taken one by one, so it may be long. Who can never run here is
-            refused and listed.
+        workload: Sorted by arrival, of any length: no more wait inside than could start at once,
+            the others are taken when it is their turn. Who can never run here is refused and
+            listed.
         config: What a step may hold, and how victims give way. The manager's own sizes count.
         manager: Fresh, and made by the caller: paged or contiguous.
         cost: How long a step takes; None: one second, so that times count steps.
@@ -72,13 +66,13 @@ def simulate(
         ConfigError: `batching` is none of these, or a whole prompt does not fit into a step.
         WorkloadError: The workload is not sorted.
     """
-    if batching not in BATCHING:
-        raise ConfigError(f'batching is "continuous" or "static", not {batching!r}')
-    run = Simulation(config, manager, cost, observe, is_static=batching == "static")
+    if batching not in _BATCHING:
+        raise ConfigError(f"batching is {' or '.join(_BATCHING)}, not {batching!r}")
+    run = _BATCHING[batching](config, manager, cost, observe)
     coming = _in_order(workload)
     upcoming = next(coming, None)
     while upcoming or not run.is_idle:
-        while upcoming and (upcoming.arrival <= run.now or run.is_idle):
+        while upcoming and _may_arrive(upcoming, run):
             run.arrive(upcoming)
             upcoming = next(coming, None)
         if run.is_idle:
@@ -93,169 +87,9 @@ def simulate(
     return run.result
 
 
-class Simulation:
-    """The clock, the requests that are under way, and what is noted of them."""
-
-    def __init__(
-        self,
-        config: EngineConfig,
-        manager: MemoryManager,
-        cost: StepCost | None = None,
-        observe: Observer = ignore,
-        *,
-        is_static: bool = False,
-    ) -> None:
-        self.now = 0.0
-        self.result = SimulationResult()
-        self.scheduler = Scheduler(config, manager, self._observe)
-        self._cost = cost
-        self._pass_on = observe
-        self._is_static = is_static
-        self._outside: list[LiveRequest] = []  # come while a static batch is under way
-        self._done: list[LiveRequest] = []
-        self._live: dict[str, LiveRequest] = {}
-        self._of_sequence: dict[int, LiveRequest] = {}
-        self._numbers, self._seq_ids = count(), count()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether there is nothing to compute before somebody comes."""
-        return not (self._live or self._outside)
-
-    def arrive(self, lab: LabRequest) -> None:
-        """Let a request in, or list it as refused if it can never run here."""
-        self.now = max(self.now, lab.arrival)
-        live = go_live(lab, next(self._numbers), self._next_seq_id)
-        if self._is_static and self.scheduler.running:
-            self._outside.append(live)
-        else:
-            self._add(live)
-
-    def step(self) -> SchedulerOutput:
-        """Schedule a step, let its time pass, and note that its KV exists."""
-        step = self.scheduler.schedule()
-        if step.is_empty and self._done:  # who is held has the memory that the others need
-            self._let_go()
-            step = self.scheduler.schedule()
-        assert not step.is_empty, "nobody can go on"
-        self.now += self._cost.seconds(step) if self._cost else 1.0
-        self.scheduler.commit(step)
-        self._note(step)
-        return step
-
-    def advance(self, step: SchedulerOutput) -> None:
-        """Give every sequence its next token that waits for one, and let go who is done."""
-        names = dict.fromkeys(c.request.request_id for c in step.chunks if c.needs_logits)
-        drawing = [live for name in names if not (live := self._live[name]).is_held]
-        for live in drawing:
-            if not live.has_begun:
-                live.times.first_token = self.now
-                live.times.num_cached_tokens = live.request.num_cached_tokens or 0
-            live.grow(self.scheduler, self._next_seq_id)
-            if live.lab.beam_parents:
-                self._name_sequences(live)
-        self._pass_on(_sampled(drawing))
-        self._done += [live for live in drawing if live.is_done]
-        if self._is_static:
-            self._hold([live for live in drawing if live.is_done])
-        else:
-            self._let_go()
-
-    def sample(self) -> None:
-        """Keep a snapshot of memory as it is now."""
-        snapshot = self.scheduler.manager.snapshot()
-        self.result.samples.append(MemorySample(self.now, self.num_steps, snapshot))
-
-    @property
-    def num_steps(self) -> int:
-        """Steps so far."""
-        return len(self.result.timeline.time)
-
-    # --- inside -------------------------------------------------------------------------------
-
-    def _next_seq_id(self) -> int:
-        return next(self._seq_ids)
-
-    def _add(self, live: LiveRequest) -> None:
-        try:
-            self._check(live.request)
-        except RequestRefusedError as e:
-            self.result.refused.append(f"{live.request.request_id}: {e}")
-            return
-        self._live[live.request.request_id] = live
-        self._name_sequences(live)
-        self.scheduler.add(live.request)
-
-    def _name_sequences(self, live: LiveRequest) -> None:
-        self._of_sequence.update((sequence.seq_id, live) for sequence in live.request.sequences)
-
-    def _check(self, request: Request) -> None:
-        """Raise RequestRefusedError if it can never run; contiguous memory must know of it."""
-        self.scheduler.check(request)
-        config, num_tokens = self.scheduler.config, request.num_prompt_tokens + request.max_tokens
-        if not config.enable_chunked_prefill and num_tokens > config.max_num_batched_tokens:
-            raise RequestRefusedError(
-                f"without chunked prefill a step must hold all {num_tokens} tokens: "
-                f"max_num_batched_tokens is {config.max_num_batched_tokens}"
-            )
-        if isinstance(manager := self.scheduler.manager, ContiguousManager):
-            seqs = [sequence.seq_id for sequence in request.sequences]
-            manager.announce(seqs, request.num_prompt_tokens, request.max_tokens)
-
-    def _note(self, step: SchedulerOutput) -> None:
-        timeline, pool = self.result.timeline, self.scheduler.manager.pool
-        timeline.time.append(self.now)
-        timeline.num_running.append(len(self.scheduler.running))
-        timeline.num_waiting.append(len(self.scheduler.waiting) + len(self._outside))
-        timeline.num_tokens.append(step.num_tokens)
-        timeline.num_used_blocks.append(pool.num_blocks - pool.num_free)
-        self.result.num_copied_blocks += len(step.copies)
-        self.result.num_swapped_blocks += len(step.swap_outs) + len(step.swap_ins)
-
-    def _hold(self, done: Iterable[LiveRequest]) -> None:
-        """Keep who is done until nobody of the batch has anything left to do."""
-        for live in done:
-            live.hold()
-        held = {live.request for live in self._done}
-        if held.issuperset(self.scheduler.running):
-            self._let_go()
-
-    def _let_go(self) -> None:
-        """End who is done; behind a static batch, let those in who came meanwhile."""
-        for live in self._done:
-            live.times.finish = self.now
-            for sequence in live.request.live:
-                self.scheduler.finish(live.request, sequence, "length")
-            self.result.requests.append(live.times)
-            del self._live[live.request.request_id]
-        self._done.clear()
-        outside, self._outside = self._outside, []
-        for live in outside:
-            self._add(live)
-
-    def _observe(self, event: Event) -> None:
-        """Note what a sequence had at its end, and who was preempted; a group counts once."""
-        if isinstance(event, Finished):
-            lab = self._of_sequence.pop(event.seq).lab
-            at_end = lab.num_prompt_tokens + lab.num_new_tokens - 1  # the last is never fed
-            is_dropped = event.why == "beam"
-            self.result.final_tokens[event.seq] = (
-                self.scheduler.manager.num_tokens(event.seq) if is_dropped else at_end
-            )
-        elif isinstance(event, Preempted):
-            live = self._of_sequence[event.seq]
-            live.times.num_preemptions += event.seq == live.request.live[0].seq_id
-        self._pass_on(event)
-
-
-def _sampled(drawing: Sequence[LiveRequest]) -> Sampled:
-    sequences = [sequence for live in drawing for sequence in live.request.sequences]
-    return Sampled(
-        seqs=tuple([sequence.seq_id for sequence in sequences]),
-        tokens=tuple([sequence.token_ids[-1] for sequence in sequences]),
-        texts=("·",) * len(sequences),
-        millinats=(0,) * len(sequences),
-    )
+def _may_arrive(lab: LabRequest, run: Simulation) -> bool:
+    has_room = run.num_waiting < run.scheduler.config.max_num_seqs
+    return run.is_idle or (has_room and lab.arrival <= run.now)
 
 
 def _in_order(workload: Iterable[LabRequest]) -> Iterator[LabRequest]:
