@@ -75,13 +75,13 @@ class Trace:
         """
         with _writing(path), _open_to_write(path) as file:
             file.write(header_line(self.header))
-            for step in self._all_steps():
+            for step in self.all_steps():
                 file.write(step_line(step))
 
     def close(self) -> None:
         """Write what is left and close the file, if there is one."""
         if self._sink:
-            for step in self._all_steps()[len(self.steps) :]:
+            for step in self.all_steps()[len(self.steps) :]:
                 self._stream(step_line(step))
             sink, self._sink = self._sink, None
             sink.close()
@@ -101,11 +101,11 @@ class Trace:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Trace):
             return NotImplemented
-        return (self.header, self._all_steps()) == (other.header, other._all_steps())
+        return (self.header, self.all_steps()) == (other.header, other.all_steps())
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _all_steps(self) -> list[TraceStep]:
+    def all_steps(self) -> list[TraceStep]:
         """Give the steps, and one more for events after the last: a file holds events in steps."""
         if not self._pending:
             return self.steps.copy()
