@@ -6,6 +6,7 @@ too small: forks, copies, swaps, preemption, eviction, prefix hits, beams and ab
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -109,10 +110,8 @@ def add_request(engine: ScriptedEngine, rng: random.Random) -> None:
         if rng.random() < 0.75
         else BeamSearchParams(beam_width=n, max_tokens=most)
     )
-    try:
+    with contextlib.suppress(RequestRefusedError):
         engine.add_request(prompt, params)
-    except RequestRefusedError:
-        pass
 
 
 def write_case(folder: Path, name: str, trace: Trace) -> Counter[str]:

@@ -19,6 +19,7 @@ export class History {
     this.ofSequence = new Map();
     this.hitsOfHash = new Map();
     this.parentOfHash = new Map();
+    this.writers = new Map(); // place of a write of several -> block -> sequence
   }
 
   // Take an event at the state before it.
@@ -26,6 +27,10 @@ export class History {
     const place = placeOf(number, index);
     for (const block of new Set(blocksOf(event, state))) push(this.ofBlock, block, place);
     for (const seq of new Set(sequencesOf(event))) push(this.ofSequence, seq, place);
+    if (event.kind === "write" && event.seqs.length > 1) {
+      const writers = event.seqs.map((seq) => [blocksFrom(state, seq, 1)[0], seq]);
+      this.writers.set(place, new Map(writers));
+    }
     if (event.kind === "publish") this.parentOfHash.set(event.hash, event.parent_hash);
     if (event.kind === "hit") {
       for (const block of event.blocks) push(this.hitsOfHash, state.hashes[block], place);

@@ -1,0 +1,115 @@
+"""A trace as one HTML file that plays anywhere: no network, no server, nothing else beside it.
+
+The page may run one script and use one style sheet, those that are in it: its policy names their
+hashes, and forbids everything else. The trace lies in it as JSON in which no character can end an
+element, and the script shows its texts as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+from minipaged.errors import TraceError
+from minipaged.memory.replay import IntegrityError, Replay
+from minipaged.memory.trace import Trace
+from minipaged_visualizer.browser_module import page_script, style
+from minipaged_visualizer.payload import trace_payload
+from minipaged_visualizer.safe_text import safe
+
+_PAGE_STYLE = """
+html { color-scheme: light dark; background: light-dark(#ffffff, #14161b); }
+body { margin: 0; }
+main > .minipaged { min-height: 100vh; }
+"""
+_ESCAPES = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main><noscript>This page shows a trace with a script of its own: please allow it.</noscript></main>
+<script type="application/json" id="trace">{trace}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def export_html(trace: Trace | str | Path, path: str | Path) -> Path:
+    """Write a trace, or a trace file, as a page that stands alone; give the page's path.
+
+    Raises:
+        TraceError: The trace is malformed or contradicts itself, or the page can't be written.
+    """
+    text = to_html(trace if isinstance(trace, Trace) else Trace.load(trace))
+    try:
+        Path(path).write_text(text, encoding="utf-8", newline="\n")
+    except OSError as e:
+        raise TraceError(f"{path}: can't be written: {e.strerror or e}") from e
+    return Path(path)
+
+
+def to_html(trace: Trace) -> str:
+    """Give a page that plays a trace.
+
+    Raises:
+        IntegrityError: The trace contradicts itself; the message names the place.
+    """
+    steps = trace.all_steps()
+    _check(trace)
+    styles, script = style() + _PAGE_STYLE, page_script()
+    return _PAGE.format(
+        policy=_policy(script, styles),
+        title=html.escape(safe(trace.header.title or "A run of PagedAttention")),
+        style=styles,
+        trace=_inert_json(trace_payload(trace.header, steps)),
+        script=script,
+    )
+
+
+def _check(trace: Trace) -> None:
+    """Replay a trace, so that what is wrong with it is said here and not in the browser."""
+    header = trace.header
+    state = Replay(header.num_blocks, header.block_size, header.num_swap_blocks)
+    for step in trace.all_steps():
+        for index, event in enumerate(step.events):
+            try:
+                state.apply(event)
+            except IntegrityError as e:
+                raise IntegrityError(f"step {step.step}, event {index} ({event.kind}): {e}") from e
+
+
+def _policy(script: str, styles: str) -> str:
+    allowed = {
+        "default-src": "'none'",
+        "script-src": _source(script),
+        "style-src": _source(styles),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{what} {sources}" for what, sources in allowed.items())
+
+
+def _source(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _inert_json(value: Any) -> str:
+    """Give JSON that ends no element, whatever texts are in it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="replace").decode().translate(_ESCAPES)

@@ -1,0 +1,65 @@
+// Small helpers to build elements. Text becomes text nodes, made harmless first; never markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+const NAMED = { "\n": "↵", "\r": "␍", "\t": "⇥", "\x7f": "␡", "\u2028": "↵", "\u2029": "↵" };
+const UNSEEN = /[\p{C}\u2028\u2029]/gu;
+
+// Give text in which every character can be seen: no control, no mark that turns a line around.
+export function safe(text) {
+  return String(text).replace(UNSEEN, (character) => {
+    if (NAMED[character]) return NAMED[character];
+    const code = character.codePointAt(0);
+    if (code < 0x20) return String.fromCodePoint(0x2400 + code);
+    return code === 0x200d ? character : "�"; // the joiner only changes how an emoji looks
+  });
+}
+
+// Build an element: attributes, `on...` listeners, and children (nodes, text, or nothing).
+export function el(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+// A token's text, kept apart from its neighbours whatever direction it is written in.
+export function token(text, className = "tok") {
+  return el("bdi", { class: className }, text === "" ? "∅" : text);
+}
+
+// Put other children into an element, in one go.
+export function refill(node, ...children) {
+  node.replaceChildren(...asNodes(children));
+  return node;
+}
+
+export function listed(items, limit = 12) {
+  const shown = items.slice(0, limit).map(String);
+  if (items.length > limit) shown.push(`${items.length - limit} more`);
+  const last = shown.pop() ?? "";
+  return shown.length ? `${shown.join(", ")} and ${last}` : last;
+}
+
+export function plural(count, noun) {
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) {
+      node.setAttribute(name, value);
+    }
+  }
+  node.append(...asNodes(children));
+  return node;
+}
+
+function asNodes(children) {
+  return children
+    .flat()
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : document.createTextNode(safe(child))));
+}

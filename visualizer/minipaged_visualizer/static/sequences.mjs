@@ -1,0 +1,140 @@
+// The rail of sequences, and the focused one: its logical blocks with their tokens, and its table.
+
+import { el, plural, refill, token } from "./dom.mjs";
+import { chip, letters } from "./marks.mjs";
+import { outputOf } from "./reducer.mjs";
+
+const RANK = ["running", "swapped", "preempted", "waiting", "finished"];
+const MOST_SHOWN = 60;
+
+export class Rail {
+  constructor(onFocus) {
+    this.onFocus = onFocus;
+    this.root = el("div", { class: "mp-rail", role: "listbox", "aria-label": "Sequences", tabindex: 0 });
+  }
+
+  draw(frame) {
+    const { state, focus, options } = frame;
+    const rank = (seq) => RANK.indexOf(state.sequences.get(seq).status);
+    const ranked = [...state.sequences.keys()].sort((a, b) => rank(a) - rank(b) || a - b);
+    const shown = ranked.slice(0, MOST_SHOWN);
+    const touched = new Set(frame.marked.flatMap(({ seq, seqs, child }) => seqs ?? [seq, child]));
+    this.order = shown;
+    refill(
+      this.root,
+      shown.map((seq) => this.#entry(seq, state, seq === focus, touched.has(seq), options)),
+      !shown.length && el("p", { class: "mp-quiet" }, "no requests yet"),
+      ranked.length > shown.length && el("p", { class: "mp-quiet" }, `${ranked.length - shown.length} more`),
+    );
+  }
+
+  #entry(seq, state, isFocused, isTouched, options) {
+    const { status } = state.sequences.get(seq);
+    const table = state.tables.get(seq) ?? state.swapTables.get(seq) ?? [];
+    const pinned = options.pinned === seq;
+    return el("div", {
+      class: `mp-sequence mp-is-${status}${isFocused ? " mp-focused" : ""}${isTouched ? " mp-touched" : ""}`,
+      role: "option", "aria-selected": isFocused, title: pinned ? "pinned" : "",
+      onclick: () => this.onFocus(seq),
+    },
+    chip(seq),
+    el("span", { class: "mp-status" }, status, pinned && " 📌"),
+    el("span", { class: "mp-quiet" }, table.length ? plural(table.length, "block") : ""));
+  }
+}
+
+export class BlockTable {
+  constructor(onSelect) {
+    this.onSelect = onSelect;
+    this.title = el("h3");
+    this.rows = el("tbody");
+    this.about = el("p", { class: "mp-next" });
+    this.scroller = el("div", { class: "mp-scroll", tabindex: 0, role: "region", "aria-label": "Block table" },
+      el("table", { class: "mp-table" },
+        el("thead", {}, el("tr", {},
+          el("th", { scope: "col", class: "mp-logical" }, "logical"),
+          el("th", { scope: "col" }, "tokens"),
+          el("th", { scope: "col", class: "mp-filled" }, "filled"),
+          el("th", { scope: "col", class: "mp-physical" }, "physical"))),
+        this.rows));
+    this.root = el("section", { class: "mp-blocks" }, this.title, this.scroller, this.about);
+  }
+
+  draw(frame) {
+    const { state, focus } = frame;
+    const sequence = state.sequences.get(focus);
+    this.entries = []; // for arrows: [{cell, block}]
+    if (!sequence) {
+      refill(this.title, "Block table");
+      refill(this.rows);
+      refill(this.about);
+      return;
+    }
+    this.isSwapped = state.swapTables.has(focus);
+    const table = state.tables.get(focus) ?? state.swapTables.get(focus) ?? [];
+    const numTokens = state.numTokens.get(focus) ?? 0;
+    const numNew = frame.changes.newTokens.get(focus) ?? 0;
+    refill(this.title, "Block table of ", chip(focus), ...this.#about(sequence, numTokens));
+    refill(this.rows, table.map((block, index) => this.#row(frame, block, index, numTokens, numNew)));
+    refill(this.about, ...pending(sequence, table, numTokens));
+    this.#scrollToChange();
+  }
+
+  #about(sequence, numTokens) {
+    const { status, numPromptTokens, parent, finishReason } = sequence;
+    const fork = parent === null ? "" : `, fork of ${letters(parent)}`;
+    const why = finishReason && ` (${finishReason})`;
+    const words = `${status}${why}${fork}: ${plural(numTokens, "token")} in the cache, prompt ${numPromptTokens}`;
+    return [el("small", {}, words)];
+  }
+
+  #row(frame, block, index, numTokens, numNew) {
+    const { state, changes } = frame;
+    const size = state.blockSize;
+    const filled = Math.min(Math.max(numTokens - index * size, 0), size);
+    const old = Math.min(Math.max(numTokens - numNew - index * size, 0), filled);
+    const contents = (this.isSwapped ? state.swapContents : state.contents)[block].slice(0, filled);
+    const count = (this.isSwapped ? state.swapRefCounts : state.refCounts)[block];
+    const sign = (this.isSwapped ? changes.swapBlocks : changes.blocks).get(block);
+    const physical = el("td", { class: "mp-physical" },
+      el("button", { class: "mp-block-button", onclick: () => this.onSelect(block) },
+        this.isSwapped ? `swap ${block}` : String(block)),
+      count > 1 && el("span", { class: "mp-count" }, `×${count}`),
+      sign && el("span", { class: "mp-sign" }, sign));
+    this.entries.push({ cell: physical, block, isChanged: Boolean(sign) });
+    return el("tr", { class: sign || filled > old ? "mp-changed" : "" },
+      el("th", { scope: "row", class: "mp-logical" }, String(index)),
+      el("td", {}, slots(contents, old, size)),
+      el("td", { class: "mp-filled" }, `${filled} of ${size}`),
+      physical);
+  }
+
+  // Keep what changed in sight; without a change, the end.
+  #scrollToChange() {
+    const changed = this.rows.querySelector(".mp-changed") ?? this.rows.lastElementChild;
+    if (!changed) return;
+    const [top, bottom] = [changed.offsetTop, changed.offsetTop + changed.offsetHeight];
+    const { scrollTop, clientHeight } = this.scroller;
+    if (top < scrollTop + 24) this.scroller.scrollTop = top - 24;
+    else if (bottom > scrollTop + clientHeight) this.scroller.scrollTop = bottom - clientHeight;
+  }
+}
+
+// The slots of a block: tokens, those from `old` on outlined as new, then the empty ones.
+export function slots(contents, old, size) {
+  const empty = size - contents.length;
+  const boxes = contents.map(({ text }, index) => token(text, index >= old ? "mp-tok mp-new" : "mp-tok"));
+  const free = empty > 32
+    ? [el("span", { class: "mp-quiet" }, plural(empty, "empty slot"))]
+    : Array.from({ length: empty }, () => el("span", { class: "mp-tok mp-empty" }, "·"));
+  return el("div", { class: "mp-slots" }, ...boxes, ...free);
+}
+
+// The token that is chosen, but has no keys and values yet.
+function pending(sequence, table, numTokens) {
+  const output = outputOf(sequence);
+  const known = sequence.numPromptTokens + output.length;
+  if (!table.length || !output.length || numTokens !== known - 1) return [];
+  return ["next: ", token(output[output.length - 1].text, "mp-tok mp-pending"),
+    " is chosen, but not in the cache yet: the next step writes it"];
+}
