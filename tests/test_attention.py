@@ -229,7 +229,9 @@ def test_a_pass_is_bounded() -> None:
 
 
 def test_an_unknown_backend_is_an_error_that_names_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"'flash'.*auto, sdpa, matmul, reference"):
+    with pytest.raises(
+        ConfigError, match=r"'flash'.*auto, triton, triton-interpret, sdpa, matmul, reference"
+    ):
         get_attention_backend("flash", "cpu")
 
 

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from minipaged_kernels.block_pairs import check_independent, check_pairs
 from minipaged_kernels.launch import check_place
 
 TILE = 1024  # elements a program; with fewer, loads are narrower than 16 bytes
@@ -69,20 +70,3 @@ def copy_blocks(kv_cache: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         TILE=TILE,
         num_warps=4,
     )
-
-
-def check_pairs(pairs: Sequence[tuple[int, int]], num_sources: int, num_targets: int) -> None:
-    """Raise ValueError where a block isn't there, or is the target of two pairs."""
-    targets = [target for _, target in pairs]
-    if len(set(targets)) < len(targets):
-        raise ValueError(f"a block is the target of two copies: {list(pairs)}")
-    for source, target in pairs:
-        if not (0 <= source < num_sources and 0 <= target < num_targets):
-            raise ValueError(f"no copy {source} -> {target} among {num_sources} -> {num_targets}")
-
-
-def check_independent(pairs: Sequence[tuple[int, int]]) -> None:
-    """Raise ValueError where one pair's target is a source: the result depends on the order."""
-    chained = {source for source, _ in pairs} & {target for _, target in pairs}
-    if chained:
-        raise ValueError(f"block {min(chained)} is both source and target: {list(pairs)}")

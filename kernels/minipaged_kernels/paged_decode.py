@@ -111,29 +111,29 @@ def paged_decode(
     arguments = attention_arguments(query, layer_cache, block_tables, seq_lens, window)
     check_same_dtype(layer_cache, query)
     check_one_query_each(query, seq_lens)
-    tile_bytes = block_tile_bytes(layer_cache, query.element_size())
+    check_tile(layer_cache, query.element_size())
     if len(query):
         paged_decode_kernel[(len(query), layer_cache.shape[3])](
             **arguments,
             SLOTS=padded(layer_cache.shape[2]),
             ROWS=padded(arguments["GROUP"]),
-            **pipeline(tile_bytes),
+            **pipeline(tile_bytes(layer_cache, query.element_size())),
         )
     output: Tensor = arguments["output"]
     return output
 
 
-def block_tile_bytes(layer_cache: Tensor, element_bytes: int) -> int:
-    """Give the bytes of a block's keys of one KV head, as the tile that computes with them.
-
-    Raises:
-        ValueError: It is too large.
-    """
+def tile_bytes(layer_cache: Tensor, element_bytes: int) -> int:
+    """Give the bytes of a block's keys of one KV head, as the tile that computes with them."""
     _, _, block_size, _, head_dim = layer_cache.shape
-    tile_bytes = padded(block_size) * padded(head_dim) * element_bytes
-    if tile_bytes > LARGEST_TILE:
+    return padded(block_size) * padded(head_dim) * element_bytes
+
+
+def check_tile(layer_cache: Tensor, element_bytes: int) -> None:
+    """Raise ValueError where a block is too large a tile."""
+    size = tile_bytes(layer_cache, element_bytes)
+    if size > LARGEST_TILE:
         raise ValueError(
-            f"a block of {block_size} tokens is a tile of {tile_bytes} bytes here, above "
+            f"a block of {layer_cache.shape[2]} tokens is a tile of {size} bytes here, above "
             f"{LARGEST_TILE}: take smaller blocks, or paged_decode_split_kv"
         )
-    return tile_bytes

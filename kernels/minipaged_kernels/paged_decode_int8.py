@@ -18,7 +18,7 @@ from minipaged_kernels.launch import (
     padded,
     pipeline,
 )
-from minipaged_kernels.paged_decode import block_tile_bytes
+from minipaged_kernels.paged_decode import check_tile, tile_bytes
 
 
 @triton.jit(do_not_specialize=["stride_table", "window"])
@@ -118,7 +118,7 @@ def paged_decode_int8(
     arguments = attention_arguments(query, layer_cache, block_tables, seq_lens, window)
     check_scales(layer_cache, layer_scales)
     check_one_query_each(query, seq_lens)
-    tile_bytes = block_tile_bytes(layer_cache, query.element_size())
+    check_tile(layer_cache, query.element_size())
     if len(query):
         paged_decode_int8_kernel[(len(query), layer_cache.shape[3])](
             **arguments,
@@ -128,7 +128,7 @@ def paged_decode_int8(
             stride_scale_slot=layer_scales.stride(2),
             SLOTS=padded(layer_cache.shape[2]),
             ROWS=padded(arguments["GROUP"]),
-            **pipeline(tile_bytes),
+            **pipeline(tile_bytes(layer_cache, query.element_size())),
         )
     output: Tensor = arguments["output"]
     return output

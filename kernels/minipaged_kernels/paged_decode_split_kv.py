@@ -22,6 +22,7 @@ from minipaged_kernels.launch import (
     padded,
     pipeline,
     tile_tokens,
+    window_or_all,
 )
 
 MOST_SPLITS = 128
@@ -158,10 +159,7 @@ def paged_decode_split_kv(
     check_one_query_each(query, seq_lens)
     (num_seqs, num_heads, head_dim), num_kv_heads = query.shape, layer_cache.shape[3]
     tile = tile or tile_tokens(head_dim, query.element_size())
-    longest = min(block_tables.shape[1] * layer_cache.shape[2], arguments["window"])
-    splits = num_splits or choose_num_splits(
-        num_seqs * num_kv_heads, longest, tile, num_processors(query.device)
-    )
+    splits = num_splits or splits_for(layer_cache, block_tables, window)
     if splits & (splits - 1) or padded(tile) != tile:
         raise ValueError(
             f"splits and tile are powers of two, the tile from 16 on: {splits}, {tile}"
@@ -194,6 +192,15 @@ def paged_decode_split_kv(
         num_warps=4,
     )
     return output
+
+
+def splits_for(layer_cache: Tensor, block_tables: Tensor, window: int | None) -> int:
+    """Give how many parts suit this batch on this machine; the tables are as long as need be."""
+    _, _, block_size, num_kv_heads, head_dim = layer_cache.shape
+    longest = min(block_tables.shape[1] * block_size, window_or_all(window))
+    tile = tile_tokens(head_dim, layer_cache.element_size())
+    processors = num_processors(layer_cache.device)
+    return choose_num_splits(len(block_tables) * num_kv_heads, longest, tile, processors)
 
 
 def choose_num_splits(programs: int, longest: int, tile: int, processors: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from minipaged_kernels.copy_blocks import check_pairs
+from minipaged_kernels.block_pairs import check_pairs
 
 
 def swap_blocks(

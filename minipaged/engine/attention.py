@@ -7,7 +7,7 @@ window that the model has) it plans; the plan is then called once a layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
@@ -16,6 +16,7 @@ import torch
 from minipaged_kernels import reference
 from torch import Tensor
 
+from minipaged.engine import triton_attention
 from minipaged.engine.attention_math import SDPA, Matmul
 from minipaged.engine.gather_attention import GatherBackend
 from minipaged.errors import ConfigError
@@ -93,23 +94,35 @@ class AttentionBackend(Protocol):
 def get_attention_backend(name: str, device: torch.device | str) -> AttentionBackend:
     """Choose a backend by name.
 
+    "triton" runs the kernels on a GPU, "triton-interpret" the same in Triton's interpreter, slowly;
     "sdpa" and "matmul" look up whole contexts, then use torch's attention or plain matrix products;
-    "auto" is the faster of the two on the device; "reference" goes block by block.
+    "reference" goes block by block. "auto" is the fastest on the device: kernels on a GPU that has
+    Triton, else the faster of "sdpa" and "matmul".
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: There is none of that name, or it can't run here.
     """
-    backends: dict[str, AttentionBackend] = {
-        "auto": GatherBackend(),
-        "sdpa": GatherBackend(SDPA()),
-        "matmul": GatherBackend(Matmul()),
-        "reference": ReferenceBackend(),
+    device = torch.device(device)
+    backends: dict[str, Callable[[], AttentionBackend]] = {
+        "auto": lambda: auto_backend(device),
+        "triton": lambda: triton_attention.triton_backend(device),
+        "triton-interpret": lambda: triton_attention.interpreting_backend(device),
+        "sdpa": lambda: GatherBackend(SDPA()),
+        "matmul": lambda: GatherBackend(Matmul()),
+        "reference": ReferenceBackend,
     }
     if name not in backends:
         raise ConfigError(
             f"no attention backend {name!r} for {device}: choose from {', '.join(backends)}"
         )
-    return backends[name]
+    return backends[name]()
+
+
+def auto_backend(device: torch.device) -> AttentionBackend:
+    """Give the fastest backend; on a GPU, caches that the kernels can't read go to torch."""
+    if device.type == "cuda" and triton_attention.has_triton():
+        return triton_attention.TritonBackend(otherwise=GatherBackend())
+    return GatherBackend()
 
 
 class ReferenceBackend:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from minipaged_kernels import swap
 from torch import Tensor
 
+from minipaged.engine.triton_attention import has_triton
 from minipaged.errors import ConfigError
 from minipaged.models.config import ModelConfig
 
@@ -70,19 +72,20 @@ def copy_blocks(kv_cache: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
     if not pairs:
         return
     sources, targets = _independent(pairs)
-    kv_cache[:, :, targets] = kv_cache[:, :, sources]
+    if kv_cache.is_cuda and has_triton():
+        from minipaged_kernels import copy_blocks as kernel
+
+        with torch.cuda.device(kv_cache.device):
+            kernel.copy_blocks(kv_cache, pairs)
+    else:
+        kv_cache[:, :, targets] = kv_cache[:, :, sources]
 
 
 def swap_blocks(
     source_cache: Tensor, target_cache: Tensor, pairs: Sequence[tuple[int, int]]
 ) -> None:
-    """Copy blocks, (source, target), between the device's and a swap cache; mutates the latter."""
-    if not pairs:
-        return
-    sources, targets = zip(*pairs, strict=True)
-    assert len(set(targets)) == len(targets), f"a block is the target of two swaps: {pairs}"
-    blocks = source_cache[:, :, list(sources)]
-    target_cache[:, :, list(targets)] = blocks.to(target_cache.device)
+    """Copy blocks, (source, target), between the device's and a swap cache; mutates the target."""
+    swap.swap_blocks(source_cache, target_cache, pairs)
 
 
 def _independent(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
