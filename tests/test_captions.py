@@ -9,7 +9,7 @@ from minipaged.memory import events as ev
 TOLD = [
     (ev.Requested(0, "moon", 14), "A arrives (moon): a prompt of 14 tokens"),
     (ev.Requested(1, "17", 1), "B arrives: a prompt of 1 token"),
-    (ev.Forked(0, 1), "A forks: B starts with the same tokens, in the same blocks"),
+    (ev.Forked(0, 1), "A forks: B starts with the same tokens"),
     (
         ev.PrefixHit(3, 0, (0, 1)),
         "D shares blocks 0 and 1: the same prefix, so nothing is computed again",

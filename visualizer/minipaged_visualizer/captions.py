@@ -120,7 +120,7 @@ def _request(event: ev.Requested, _: str) -> str:
 
 def _fork(event: ev.Forked, _: str) -> str:
     parent, child = letters(event.parent), letters(event.child)
-    return f"{parent} forks: {child} starts with the same tokens, in the same blocks"
+    return f"{parent} forks: {child} starts with the same tokens"
 
 
 def _hit(event: ev.PrefixHit, _: str) -> str:

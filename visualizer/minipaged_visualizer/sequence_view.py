@@ -41,15 +41,26 @@ def draw_heading(view: SequenceView, label_width: int) -> Text:
 
 
 def draw_table(view: SequenceView, heading: Text, num_shown: int, width: int) -> list[Text]:
-    """Draw the heading with the text so far, and the last `num_shown` entries of the table."""
+    """Draw the heading with the text so far, and the `num_shown` newest entries of the table."""
+    first_shown = _first_shown(view, num_shown)
     hidden = len(view.entries) - num_shown
+    which = "first " if first_shown == hidden else ""
     about = f"{view.about}  " if view.about else ""
-    note = f"first {hidden} block{'s' * (hidden > 1)} not shown  " if hidden > 0 else ""
+    note = f"{which}{hidden} block{'s' * (hidden > 1)} not shown  " if hidden > 0 else ""
     pending = f"‹{safe(view.pending)}›" if view.pending else ""
     room = width - heading.cell_len - cell_len(about + note + pending)
     text = tail(safe(view.output.lstrip(" ")), room)
     first = line(heading, (about + note, palette.DIM), text, (pending, palette.PENDING))
-    return [first, *(_row(entry, view, width) for entry in view.entries[hidden:])]
+    shown = view.entries[first_shown : first_shown + num_shown]
+    return [first, *(_row(entry, view, width) for entry in shown)]
+
+
+def _first_shown(view: SequenceView, num_shown: int) -> int:
+    """Give where a window on the table begins: at its end, if no more than one entry is empty.
+
+    In a slab most of it may be: then it ends behind the first entry that has none, or no more room.
+    """
+    return max(min(_num_written(view) + 1, len(view.entries)) - num_shown, 0)
 
 
 def _row(entry: Entry, view: SequenceView, width: int) -> Text:
@@ -85,7 +96,7 @@ def _blocks_in_lines(view: SequenceView, width: int, rows: int) -> list[Text]:
     """Fill lines from the newest block backwards; dots tell that older ones are left out."""
     lines: list[list[Text]] = [[]]
     used, dots = 0, ""
-    for entry in reversed(view.entries):
+    for entry in reversed(view.entries[: _num_written(view) + 1]):
         piece = _piece(entry, view, width - len(_DOTS))
         is_last_line = len(lines) == rows
         room = width - (len(_DOTS) if is_last_line and entry.logical > 0 else 0)
@@ -116,6 +127,10 @@ def _piece(entry: Entry, view: SequenceView, width: int) -> Text:
 
 
 # --- what lies in a block -------------------------------------------------------------------------
+
+
+def _num_written(view: SequenceView) -> int:
+    return sum(bool(entry.tokens) for entry in view.entries)
 
 
 def _block_name(entry: Entry, view: SequenceView) -> str:
