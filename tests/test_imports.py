@@ -32,7 +32,7 @@ MAY_IMPORT = {
         *("minipaged.models.json_fields", "minipaged.models.reason"),
     },
     "minipaged_kernels": {"numpy", "torch", "triton", "minipaged.errors", "minipaged.memory"},
-    "minipaged_visualizer": {"minipaged.memory", "minipaged.errors", "rich"},
+    "minipaged_visualizer": {"minipaged.memory", "minipaged.errors", "rich", "plotly"},
 }
 # Each knows those before it at most, directly or through others; the arrows of ARCHITECTURE.md.
 LAYERS = (
