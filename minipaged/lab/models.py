@@ -177,14 +177,14 @@ def find_model(name: str) -> ModelShape:
     >>> find_model("meta-llama/Llama-2-13b-hf").name
     'llama-2-13b'
     """
+    plain = normal(name.rpartition("/")[2]).removeprefix("meta-").removesuffix("-hf")
+    if plain in MODELS:
+        return MODELS[plain]
     path = Path(name)
-    if path.is_dir() or path.suffix == ".json":
+    if name and (path.is_dir() or path.suffix == ".json"):
         file = path / "config.json" if path.is_dir() else path
         return from_config(file.resolve().parent.name, parse_config(read_json(file)), str(file))
-    plain = normal(name.rpartition("/")[2]).removeprefix("meta-").removesuffix("-hf")
-    if plain not in MODELS:
-        raise ConfigError(
-            f"no model {name!r} is known: {suggestion(plain, MODELS)} (or give a folder with a "
-            "config.json)"
-        )
-    return MODELS[plain]
+    raise ConfigError(
+        f"no model {name!r} is known: {suggestion(plain, MODELS)} (or give a folder with a "
+        "config.json)"
+    )
