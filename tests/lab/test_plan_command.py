@@ -49,7 +49,7 @@ def test_json_is_one_document() -> None:
         (("--model", "opt-66b", "--gpu", "t4"), "--num-gpus", 1),
         ((*LLAMA, "--mean-len", "9999"), "9999", 1),
         ((*LLAMA, "--block-size", "0"), "block_size", 1),
-        ((*LLAMA, "--mean-len", "many"), "many", 2),
+        ((*LLAMA, "--mean-len", "many"), "--mean-len", 2),
         (("--model", "llama-2-13b"), "--gpu", 2),
     ],
 )
