@@ -15,7 +15,6 @@ import pytest
 from minipaged.errors import ConfigError
 from minipaged.lab import zoo
 from minipaged.lab.zoo.invariants import BrokenInvariantError, Witness
-from minipaged.memory.block_pool import BlockPool
 from minipaged.memory.checked_kv import CheckedKV
 from minipaged.memory.events import BlockAllocated, BlockEvicted, Requested
 from minipaged.memory.integrity import check_trace
@@ -155,13 +154,13 @@ def test_an_error_inside_takes_the_bug_out_too() -> None:
 
 
 def test_bugs_nest_also_at_the_same_place() -> None:
-    with zoo.bug("in-use-and-free") as outer:
+    with zoo.bug("hit-not-locked") as outer:
         with zoo.bug("hit-forgets") as inner, zoo.bug("full-hit"):
-            assert (outer.place, inner.place) == ("BlockPool.share", "BlockPool.share")
-            assert BlockPool.share is inner.wrong
-        assert BlockPool.share is outer.wrong
-        assert zoo.hunt("lost-token").invariant
-        assert BlockPool.share is outer.wrong
+            assert outer.place == inner.place == "KVCacheManager._take_hits"
+            assert KVCacheManager._take_hits is inner.wrong
+        assert KVCacheManager._take_hits is outer.wrong
+        assert zoo.hunt("hit-too-long").invariant
+        assert KVCacheManager._take_hits is outer.wrong
     assert everything() == RIGHT
 
 

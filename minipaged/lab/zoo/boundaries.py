@@ -57,7 +57,7 @@ def slot_overflow(m: KVCacheManager, seq: int, start: int, stop: int) -> list[in
     "_num_new_blocks",
     name="block-too-late",
     source="https://github.com/GeeeekExplorer/nano-vllm/issues/150",
-    shows="A sequence has filled its last block, and no block is taken for the next token.",
+    shows="A sequence has filled its last block, takes none for the next token, and the run ends.",
     caught_by="no-error",
 )
 def block_too_late(m: KVCacheManager, table: BlockTable, num_new_tokens: int) -> int:
@@ -94,7 +94,7 @@ def blocks_not_counted(m: KVCacheManager, growth: Mapping[int, int]) -> int:
     "_take_hits",
     name="hit-too-long",
     source="https://github.com/waybarrios/vllm-mlx/issues/380",
-    shows="A prefix hit of n full blocks, and the prefill begins one token behind them.",
+    shows="A hit of full blocks, and the run ends as the prefill would begin a token behind them.",
     caught_by="replay",
 )
 def hit_too_long(

@@ -12,7 +12,7 @@ from minipaged.memory.kv_cache_manager import KVCacheManager
 from minipaged.memory.prefix_cache import PrefixCache
 
 _LONGEST_HIT = PrefixCache.longest_hit
-_SHARE, _ALLOCATE_BLOCK = BlockPool.share, BlockPool.allocate
+_TAKE_HITS, _ALLOCATE_BLOCK = KVCacheManager._take_hits, BlockPool.allocate
 
 
 @replaces(
@@ -59,8 +59,8 @@ def hits_count_as_free(
     "allocate",
     name="hit-evicted",
     source="https://github.com/vllm-project/vllm/pull/10507",
-    shows="A request evicts the very block that it was about to share.",
-    caught_by="order",
+    shows="Blocks are evicted to make room for a request, and one of them is its own hit.",
+    caught_by="replay",
 )
 def hit_evicted(m: KVCacheManager, seq: int, token_ids: Sequence[int]) -> int:
     """New blocks are taken before the hits are: a hit may be evicted for them.
@@ -81,23 +81,25 @@ def hit_evicted(m: KVCacheManager, seq: int, token_ids: Sequence[int]) -> int:
 
 
 @replaces(
-    BlockPool,
-    "share",
+    KVCacheManager,
+    "_take_hits",
     name="hit-forgets",
     source="https://github.com/ROCm/ATOM/pull/902",
-    shows="A block is evicted and hit in the same breath.",
+    shows="A request shares a cached block, and the run ends as the block would be evicted for it.",
     caught_by="replay",
 )
-def hit_forgets(pool: BlockPool, block: int) -> None:
+def hit_forgets(
+    m: KVCacheManager, seq: int, table: BlockTable, hits: Sequence[tuple[int, str]]
+) -> None:
     """A hit on a free block clears what makes it findable.
 
     ATOM, like nano-vllm before it, took a cached block out of the free list with the function for
     new blocks, which resets it: the first hit destroyed the cache for all others.
     """
-    was_free = pool.ref_count[block] == 0
-    _SHARE(pool, block)
-    if was_free:  # right: the content stays findable
-        pool._forget(block, for_seq=-1)
+    were_free = [block for block, _ in hits if m.pool.ref_count[block] == 0]
+    _TAKE_HITS(m, seq, table, hits)
+    for block in were_free:  # right: the content stays findable
+        m.pool._forget(block, for_seq=seq)
 
 
 @replaces(
@@ -127,7 +129,8 @@ def cached_first(pool: BlockPool, for_seq: int) -> int:
     "free",
     name="head-first",
     source="https://github.com/llm-d/llm-d-inference-sim/issues/704",
-    shows="The first block of a text is evicted, the later ones stay and are never hit again.",
+    shows="The run ends as a sequence would release its first block first. Left alone, "
+    "evictions begin with the heads of texts, and what is cached behind them is lost.",
     caught_by="replay",
 )
 def head_first(m: KVCacheManager, seq: int, why: str = "finished") -> None:

@@ -46,6 +46,7 @@ class Witness:
     def __init__(self, num_blocks: int, block_size: int, num_swap_blocks: int) -> None:
         self.state = Replay(num_blocks, block_size, num_swap_blocks)
         self._passed_over: set[int] = set()
+        self._evicted: set[int] = set()
 
     def see(self, event: Event) -> None:
         """Take one event.
@@ -54,11 +55,12 @@ class Witness:
             BrokenInvariantError: It contradicts the state, or there was no need for an eviction.
         """
         if isinstance(event, BlockEvicted):
-            self._passed_over |= self._empty()
+            self._passed_over |= self._empty() - self._evicted
+            self._evicted.add(event.block)
         _check("replay", lambda: self.state.apply(event))
         if isinstance(event, BlockAllocated | BlockCopied | SwappedIn):  # what evictions were for
             still_empty = self._passed_over & self._empty()
-            self._passed_over = set()
+            self._passed_over, self._evicted = set(), set()
             if still_empty:
                 message = (
                     f"a cached block is evicted, but block {min(still_empty)} is free and empty"

@@ -20,7 +20,7 @@ _ALLOCATE, _PUBLISH = KVCacheManager.allocate, KVCacheManager._publish
     "allocate",
     name="published-early",
     source="https://github.com/vllm-project/vllm/pull/37152",
-    shows="A block is published in the step that allocates it, before any prefill.",
+    shows="A request takes blocks, and the run ends as they would be published before any prefill.",
     caught_by="replay",
 )
 def published_early(m: KVCacheManager, seq: int, token_ids: Sequence[int]) -> int:
@@ -45,7 +45,7 @@ def published_early(m: KVCacheManager, seq: int, token_ids: Sequence[int]) -> in
     "_publish",
     name="partial-block",
     source="https://github.com/NVIDIA/TensorRT-LLM/pull/10922",
-    shows="A block with empty slots gets the mark of a cached one.",
+    shows="The run ends as a block with empty slots would be published.",
     caught_by="replay",
 )
 def partial_block(m: KVCacheManager, table: BlockTable) -> None:
@@ -68,7 +68,7 @@ def partial_block(m: KVCacheManager, table: BlockTable) -> None:
     "_forget",
     name="stale-hash",
     source="https://github.com/GeeeekExplorer/nano-vllm/issues/163",
-    shows="A block is evicted, and a later request hits it as if nothing had happened.",
+    shows="A block is evicted, and the run ends as a later request would hit it all the same.",
     caught_by="replay",
 )
 def stale_hash(pool: BlockPool, block: int, for_seq: int) -> None:
@@ -88,7 +88,7 @@ def stale_hash(pool: BlockPool, block: int, for_seq: int) -> None:
     "hash_block",
     name="unchained-hash",
     source="https://github.com/vllm-project/vllm/pull/12603",
-    shows="A hit joins blocks that were computed behind different texts.",
+    shows="A hit joins blocks that were computed behind different texts, or one block twice.",
     caught_by="tables",
 )
 def unchained_hash(parent_hash: str, token_ids: Sequence[int]) -> str:
@@ -125,7 +125,7 @@ def weak_hash(parent_hash: str, token_ids: Sequence[int]) -> str:
     "publish",
     name="second-overwrites",
     source="https://github.com/GeeeekExplorer/nano-vllm/issues/219",
-    shows="Two blocks carry the same hash; when one is evicted the other can't be found.",
+    shows="Two sequences fill equal blocks, and the run ends as the second would be published too.",
     caught_by="replay",
 )
 def second_overwrites(pool: BlockPool, block: int, content_hash: str) -> bool:

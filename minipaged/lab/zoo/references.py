@@ -24,8 +24,8 @@ _FORK = KVCacheManager.fork
     "_copy_on_write",
     name="double-free",
     source="https://github.com/vllm-project/vllm/pull/3347",
-    shows="After a copy the block still stands in a table, but counts as free: its next owner "
-    "writes over it.",
+    shows="A copy-on-write like any other. The manager counts one holder of the source too few, "
+    "and will give the block away under the last one.",
     caught_by="same-state",
 )
 def double_free(m: KVCacheManager, seq: int, table: BlockTable, source: int) -> BlockMove:
@@ -49,7 +49,8 @@ def double_free(m: KVCacheManager, seq: int, table: BlockTable, source: int) -> 
     "release",
     name="freed-while-shared",
     source="https://github.com/sgl-project/sglang/issues/6888",
-    shows="One of two sharers finishes, and the other's block turns free under it.",
+    shows="One of two sharers leaves. The events still count the other, the manager does not: "
+    "it gives the block away.",
     caught_by="same-state",
 )
 def freed_while_shared(pool: BlockPool, blocks: Sequence[int]) -> None:
@@ -71,7 +72,8 @@ def freed_while_shared(pool: BlockPool, blocks: Sequence[int]) -> None:
     "share",
     name="in-use-and-free",
     source="https://github.com/NVIDIA/TensorRT-LLM/pull/12648",
-    shows="A block is shared after a prefix hit, and later handed to a stranger as free.",
+    shows="A hit on a free block like any other. It is still queued as free, and the next "
+    "request may get it too.",
     caught_by="free-list",
 )
 def in_use_and_free(pool: BlockPool, block: int) -> None:
@@ -90,7 +92,8 @@ def in_use_and_free(pool: BlockPool, block: int) -> None:
     "_take_hits",
     name="hit-not-locked",
     source="https://github.com/sgl-project/mini-sglang/pull/52",
-    shows="A hit shows n blocks, but the last one stays free and is soon handed out to others.",
+    shows="A hit of n blocks, of which the manager counts n - 1: the last may be handed to "
+    "somebody else.",
     caught_by="same-state",
 )
 def hit_not_locked(
@@ -115,7 +118,7 @@ def hit_not_locked(
     "fork",
     name="fork-counts-twice",
     source="https://github.com/vllm-project/vllm/pull/3347",
-    shows="All samples have finished, and a block stays in use that is in no table.",
+    shows="A fork like any other. When all samples have gone, one block will still count as used.",
     caught_by="same-state",
 )
 def fork_counts_twice(m: KVCacheManager, parent: int, child: int) -> None:

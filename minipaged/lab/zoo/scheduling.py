@@ -55,7 +55,8 @@ def no_swap_space(m: KVCacheManager, seqs: Iterable[int]) -> bool:
     "swap_out",
     name="swap-unshared",
     source="https://github.com/vllm-project/vllm/issues/5578",
-    shows="The swap pool holds more blocks than the request had, or the run ends there.",
+    shows="Samples move out one by one; a block that they share gets a swap block for each of "
+    "them.",
     caught_by="no-error",
 )
 def swap_unshared(m: KVCacheManager, seqs: Sequence[int]) -> list[BlockMove]:

@@ -1,6 +1,6 @@
 """A small engine without a model under a random load: requests come, grow, fork, leave and return.
 
-It is built to make memory scarce: 16 blocks of 4 tokens and 6 to swap to. Prompts begin like
+It is built to make memory scarce: 12 blocks of 4 tokens and 6 to swap to. Prompts begin like
 earlier texts, so they hit the prefix cache; some ask for several samples, and a few for more than
 the pool can ever hold. The same seed gives the same run, byte for byte.
 """
@@ -86,7 +86,7 @@ class RandomEngine:
         draw, arrival = self._random, next(self._arrivals)
         stop = draw.choice((4, 8, 12, 16, draw.randrange(1, 17)))  # often a block's end
         prompt = draw.choice(self._history[-8:])[:stop]
-        prompt = prompt + [draw.choice(VOCABULARY) for _ in range(draw.randrange(3))]
+        prompt = prompt + [draw.choice(VOCABULARY) for _ in range(draw.randrange(8))]
         width, max_tokens = draw.choice((1, 1, 2, 3)), draw.randrange(1, 13)
         if draw.random() < 0.1:  # more than the pool can ever hold
             width, max_tokens = 6, 40
