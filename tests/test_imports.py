@@ -54,11 +54,13 @@ PLAIN = (
     "minipaged.engine.scheduler",
     "minipaged.engine.llm_engine",
     "minipaged.lab.simulator",
+    "minipaged.lab.zoo",
     "minipaged.models.catalog",
     "minipaged.models.tokenizer",
     "minipaged_visualizer.player",
     "minipaged.commands.plan",
     "minipaged.commands.watch",
+    "minipaged.commands.zoo",
     "minipaged.cli",
 )
 
