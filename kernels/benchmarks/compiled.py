@@ -105,9 +105,8 @@ def cases() -> dict[str, Callable[[], object]]:
     """Give what is compiled: a name for people, and a call of the wrapper."""
     query = torch.zeros(NUM_SEQS, NUM_HEADS, HEAD_DIM, dtype=torch.bfloat16)
     row = query[:, :NUM_KV_HEADS].contiguous()
-    slots, lengths = torch.zeros(NUM_SEQS, dtype=torch.int64), torch.ones(NUM_SEQS)
-    lengths, starts = lengths.int(), torch.arange(NUM_SEQS + 1).int()
-    tables = torch.zeros(NUM_SEQS, 16, dtype=torch.int32)
+    slots, lengths = torch.zeros(2, NUM_SEQS, dtype=torch.int64)
+    starts, tables = torch.arange(NUM_SEQS + 1), torch.zeros(NUM_SEQS, 16, dtype=torch.int64)
     small, large, int8 = cache(16), cache(128), cache(16, torch.int8)
     scales = torch.zeros(int8.shape[:-1])
     layers = small[None]
@@ -360,7 +359,8 @@ Made by [compiled.py](../kernels/benchmarks/compiled.py) with Triton {version}; 
 kernel again and fails where a figure differs. With another Triton only the rules below must hold.
 This says how fast a kernel can be at best. How fast it is, only a GPU can say: not measured yet.
 
-- *registers* (of a thread): 255 at most, and what exceeds them *spills* to slow memory: never.
+- *registers* (of a thread): 255 at most on NVIDIA; what exceeds them *spills* to slow memory, which
+  must not happen: the bytes are counted.
 - *shared memory* (bytes of a program): an H100 has 227 KiB a processor, an MI300X 64 KiB.
 - *bits a load*: the narrowest access to keys and values. 128 is what a GPU moves at once.
 - *matrix instruction*: the products run on tensor cores.
