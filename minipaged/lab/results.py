@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
-from minipaged.memory.snapshot import MemorySnapshot
-
 
 @dataclass(slots=True)
 class RequestTimes:
@@ -50,28 +48,13 @@ class Timeline:
     num_used_blocks: array[int] = field(default_factory=lambda: array("q"))
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySample:
-    """Memory behind one step."""
-
-    time: float
-    step: int
-    snapshot: MemorySnapshot
-
-
 @dataclass
 class SimulationResult:
-    """How a workload went.
-
-    `final_tokens` tells for each sequence how many tokens had their KV at its end: what splits
-    empty room in a sample into "used later" and "never used".
-    """
+    """How a workload went: requests in the order in which they were done, and who was refused."""
 
     requests: list[RequestTimes] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     timeline: Timeline = field(default_factory=Timeline)
-    samples: list[MemorySample] = field(default_factory=list)
-    final_tokens: dict[int, int] = field(default_factory=dict)
     num_copied_blocks: int = 0
     num_swapped_blocks: int = 0
 

@@ -12,7 +12,7 @@ from minipaged.engine.scheduler_output import SchedulerOutput
 from minipaged.engine.sequence import Request
 from minipaged.errors import RequestRefusedError
 from minipaged.lab.live_request import LiveRequest, go_live
-from minipaged.lab.results import MemorySample, SimulationResult
+from minipaged.lab.results import SimulationResult
 from minipaged.lab.workloads import LabRequest
 from minipaged.memory.contiguous import ContiguousManager
 from minipaged.memory.events import Event, Finished, Observer, Preempted, Sampled, ignore
@@ -55,11 +55,6 @@ class Simulation:
         """Requests that have come and don't run."""
         return len(self.scheduler.waiting)
 
-    @property
-    def num_steps(self) -> int:
-        """Steps so far."""
-        return len(self.result.timeline.time)
-
     def arrive(self, lab: LabRequest) -> None:
         """Let a request in, or list it as refused if it can never run here."""
         self.now = max(self.now, lab.arrival)
@@ -97,11 +92,6 @@ class Simulation:
                 self._name_sequences(live)
         self._pass_on(_sampled(drawing))
         self._leave([live for live in drawing if live.is_done])
-
-    def sample(self) -> None:
-        """Keep a snapshot of memory as it is now."""
-        snapshot = self.scheduler.manager.snapshot()
-        self.result.samples.append(MemorySample(self.now, self.num_steps, snapshot))
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -147,14 +137,9 @@ class Simulation:
         self.result.num_swapped_blocks += len(step.swap_outs) + len(step.swap_ins)
 
     def _observe(self, event: Event) -> None:
-        """Note what a sequence had at its end, and who was preempted; a group counts once."""
+        """Note who was preempted; a group counts once."""
         if isinstance(event, Finished):
-            lab = self._of_sequence.pop(event.seq).lab
-            at_end = lab.num_prompt_tokens + lab.num_new_tokens - 1  # the last is never fed
-            is_dropped = event.why == "beam"
-            self.result.final_tokens[event.seq] = (
-                self.scheduler.manager.num_tokens(event.seq) if is_dropped else at_end
-            )
+            del self._of_sequence[event.seq]
         elif isinstance(event, Preempted):
             live = self._of_sequence[event.seq]
             live.times.num_preemptions += event.seq == live.request.live[0].seq_id

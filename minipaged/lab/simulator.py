@@ -43,8 +43,8 @@ def simulate(
     *,
     batching: str = "continuous",
     observe: Observer = ignore,
+    sample: Callable[[], object] | None = None,
     after_step: Callable[[Moment], object] | None = None,
-    sample_every: int = 0,
 ) -> SimulationResult:
     """Run a workload to its end and tell how it went.
 
@@ -58,12 +58,12 @@ def simulate(
         batching: "continuous" admits whenever there is room; "static" lets nobody in before all of
             the batch are done, and nobody leave before the longest.
         observe: Gets the scheduler's events; give the manager the same one.
-        after_step: Called behind each step.
-        sample_every: Keep a snapshot of memory every so many steps, taken while everybody in the
-            step still holds theirs; 0: none.
+        sample: Called in each step when its KV exists and everybody still holds theirs, such as
+            `WasteMeter.sample`.
+        after_step: Called behind each step, such as what ends a trace's step.
 
     Raises:
-        ConfigError: `batching` is none of these, or a whole prompt does not fit into a step.
+        ConfigError: `batching` is none of these.
         WorkloadError: The workload is not sorted.
     """
     if batching not in _BATCHING:
@@ -78,8 +78,8 @@ def simulate(
         if run.is_idle:
             break  # the last ones were refused
         step = run.step()
-        if sample_every and run.num_steps % sample_every == 0:
-            run.sample()
+        if sample:
+            sample()
         decode = step.num_decode_tokens if after_step else 0
         run.advance(step)
         if after_step:

@@ -19,6 +19,7 @@ from minipaged.engine.scheduler_output import SchedulerOutput
 from minipaged.errors import ConfigError, WorkloadError
 from minipaged.lab.results import SimulationResult, percentile
 from minipaged.lab.simulator import simulate
+from minipaged.lab.waste import WasteMeter
 from minipaged.lab.workloads import (
     SHAREGPT,
     LabRequest,
@@ -67,7 +68,6 @@ def test_a_request_takes_a_step_for_its_prompt_and_one_for_each_further_token() 
     assert times(result) == [(0.0, 1.0, 3.0)]
     assert list(result.timeline.num_tokens) == [6, 1, 1]
     assert list(result.timeline.num_used_blocks) == [2, 2, 2]
-    assert result.final_tokens == {0: 8}  # the last one is never fed
 
 
 def test_requests_share_steps_and_leave_when_they_are_done() -> None:
@@ -115,19 +115,17 @@ def test_samples_share_the_prompt_and_part_inside_a_block() -> None:
     assert list(result.timeline.num_tokens) == [6, 3, 3]
     assert list(result.timeline.num_used_blocks) == [2, 4, 4]
     assert result.num_copied_blocks == 2  # the last of three needs no copy
-    assert result.final_tokens == {0: 8, 1: 8, 2: 8}
 
 
 def test_beams_part_and_end_as_they_did_in_the_recorded_search() -> None:
     events: list[Any] = []
     tree = ((0, 0), (1, 1), (0, 1))
     manager = KVCacheManager(60, 4, notify=events.append)
-    result = run([LabRequest(0.0, 4, 3, 2, beam_parents=tree)], manager, observe=events.append)
+    run([LabRequest(0.0, 4, 3, 2, beam_parents=tree)], manager, observe=events.append)
     forks = [(e.parent, e.child) for e in events if e.kind == "fork"]
     ends = [(e.seq, e.why) for e in events if e.kind == "finish"]
     assert forks == [(0, 1), (1, 2)]
     assert ends == [(0, "beam"), (1, "length"), (2, "length")]
-    assert result.final_tokens == {0: 5, 1: 6, 2: 6}
     assert manager.pool.num_free == 60
 
 
@@ -244,13 +242,13 @@ def test_a_contiguous_run_ends_with_an_empty_pool_and_a_trace_that_holds(
     assert manager.pool.num_free == 60
 
 
-def test_snapshots_show_memory_while_everybody_still_holds_theirs() -> None:
-    workload = [LabRequest(0.0, 6, 2)]
-    first, second = run(workload, sample_every=1).samples
-    assert (first.step, second.step) == (1, 2)
-    assert (first.snapshot.num_tokens, second.snapshot.num_tokens) == ({0: 6}, {0: 7})
-    assert len(run(workload, sample_every=2).samples) == 1
-    assert run(workload).samples == []
+def test_samples_are_taken_while_everybody_still_has_theirs() -> None:
+    meter = WasteMeter(num_blocks=60, block_size=4)
+    manager = KVCacheManager(60, 4, notify=meter.observe)
+    run([LabRequest(0.0, 6, 3)], manager, observe=meter.observe, sample=meter.sample)
+    series = meter.series()
+    assert [series.at(step).tokens for step in range(3)] == [6, 7, 8]  # the last is never fed
+    assert [series.at(step).reserved for step in range(3)] == [2, 1, 0]
 
 
 def test_the_same_workload_gives_the_same_result() -> None:
