@@ -42,23 +42,32 @@ def draw_title(timeline: Timeline, options: Options, width: int) -> Text:
 
 def draw_counts(memory: MemorySnapshot, bytes_per_block: int, width: int) -> Text:
     """Tell how the pool is used; the signs are the legend of the grid."""
-    used_slots = memory.num_used * memory.block_size
-    percent = round(100 * memory.num_empty_slots / used_slots) if used_slots else 0
-    size = f" = {_size(memory.num_used * bytes_per_block)}" if bytes_per_block else ""
-    free, saved = memory.num_free - memory.num_cached, memory.num_blocks_saved
-    facts: _Facts = (
-        ("A", palette.PILL, f"used {memory.num_used}", size),
-        (CACHED, palette.DIM, f"cached {memory.num_cached}", ""),
-        (FREE, palette.DIM, f"free {free}", ""),
-        (EMPTY, palette.DIM, f"wasted {memory.num_empty_slots} slots", f" ({percent} % of used)"),
-        ("×n", palette.PILL, f"sharing saves {saved}", f" block{'s' * (saved != 1)}"),
-    )
+    facts = _facts(memory, bytes_per_block)
     full = _joined(facts, with_more=True)
     if full.cell_len <= width:
         return full
     counts = (len(facts) - left_out for left_out in range(len(facts)))
     short = (_joined(facts[:count], with_more=False) for count in counts)
     return next((row for row in short if row.cell_len <= width), line())
+
+
+def count_facts(memory: MemorySnapshot, bytes_per_block: int) -> list[tuple[str, str]]:
+    """Give the same as pairs of a sign and its words."""
+    return [(sign, words + more) for sign, _, words, more in _facts(memory, bytes_per_block)]
+
+
+def _facts(memory: MemorySnapshot, bytes_per_block: int) -> _Facts:
+    used_slots = memory.num_used * memory.block_size
+    percent = round(100 * memory.num_empty_slots / used_slots) if used_slots else 0
+    size = f" = {_size(memory.num_used * bytes_per_block)}" if bytes_per_block else ""
+    free, saved = memory.num_free - memory.num_cached, memory.num_blocks_saved
+    return (
+        ("A", palette.PILL, f"used {memory.num_used}", size),
+        (CACHED, palette.DIM, f"cached {memory.num_cached}", ""),
+        (FREE, palette.DIM, f"free {free}", ""),
+        (EMPTY, palette.DIM, f"wasted {memory.num_empty_slots} slots", f" ({percent} % of used)"),
+        ("×n", palette.PILL, f"sharing saves {saved}", f" block{'s' * (saved != 1)}"),
+    )
 
 
 def _joined(facts: _Facts, with_more: bool) -> Text:

@@ -41,6 +41,16 @@ def owner_style(seq: int) -> Style:
     return _OWNERS[seq % len(_OWNERS)]
 
 
+def hue(seq: int) -> tuple[str, str]:
+    """Give the owner's colour, and that of text on it, as #rrggbb."""
+    return _HUES[seq % len(_HUES)]
+
+
+def hatch_number(seq: int) -> int:
+    """Give which hatching a sequence has: 0 is none."""
+    return seq // len(_HUES) % len(_HATCHINGS)
+
+
 def bar_style(seq: int) -> Style:
     """Give the owner's colour as a foreground, for bars that continue a filled cell."""
     return _BARS[seq % len(_BARS)]
@@ -48,4 +58,4 @@ def bar_style(seq: int) -> Style:
 
 def hatching(seq: int) -> str:
     """Give the character that fills the cells of a sequence beside its letter."""
-    return _HATCHINGS[seq // len(_HUES) % len(_HATCHINGS)]
+    return _HATCHINGS[hatch_number(seq)]
