@@ -141,6 +141,23 @@ def check(file: Path) -> None:
 
 
 @app.command()
+def export(
+    trace: Path,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    format_name: Annotated[
+        Optional[str],
+        typer.Option("--format", help="html, perfetto, svg, gantt or charts; else by its ending."),
+    ] = None,
+    step: Annotated[Optional[int], typer.Option(help="For svg: the step to show.")] = None,
+    event: Annotated[Optional[int], typer.Option(help="So many of its events.")] = None,
+) -> None:
+    """Turn a trace into a page, a picture, charts, or a timeline for Perfetto."""
+    from minipaged.commands.export import export
+
+    export(trace, output, format_name, step, event)
+
+
+@app.command()
 def bench(
     model: Model = DEFAULT_MODEL,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "bfloat16",

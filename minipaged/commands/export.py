@@ -1,0 +1,109 @@
+"""`minipaged export`: a trace as a page, a picture, charts, or a timeline for Perfetto.
+
+The file is written beside its place and then moved there: whoever looks sees the old one or the new
+one, never half of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from minipaged.errors import ConfigError, TraceError
+from minipaged.memory.events import short
+from minipaged.memory.trace import Trace
+
+FORMATS = ("html", "perfetto", "svg", "gantt", "charts")
+_BY_ENDING = {".html": "html", ".htm": "html", ".json": "perfetto", ".svg": "svg"}
+
+
+def export(
+    source: Path,
+    output: Path,
+    format_name: str | None = None,
+    step: int | None = None,
+    event: int | None = None,
+) -> None:
+    """Draw a trace file into `output`; without a format its ending tells which.
+
+    Raises:
+        ConfigError: There is no such format, or a moment is given for what shows the whole run.
+        TraceError: The trace can't be read, or the output can't be written.
+    """
+    name = _choose_format(output, format_name)
+    if (step, event) != (None, None) and name != "svg":
+        raise ConfigError(f"--step and --event are for --format svg: {name} shows the whole run")
+    if event is not None and step is None:
+        raise ConfigError("--event counts the events of a step: give --step too")
+    if output.exists() and source.exists() and output.samefile(source):
+        raise TraceError(f"{output}: this is the trace itself: it is not overwritten")
+    text = _drawing(name, step, event)(Trace.load(source))
+    write_whole(output, text)
+    print(f"{output}: {name}, {len(text.encode()) / 1024:.0f} KiB")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file; it is there in full or not at all.
+
+    Raises:
+        TraceError: It can't be written. What was there before is still there.
+    """
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe; a folder refuses
+            path.write_text(text, encoding="utf-8", newline="\n")
+        else:
+            _write_beside(path.resolve(), text)
+    except OSError as e:
+        raise TraceError(f"{path}: can't be written: {e.strerror or e}") from e
+
+
+def _write_beside(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")
+    try:
+        with beside.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        beside.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def _choose_format(output: Path, name: str | None) -> str:
+    if name is None:
+        name = _BY_ENDING.get(output.suffix.lower())
+        if name is None:
+            raise ConfigError(
+                f"{output}: its ending tells no format; give --format {_one_of(FORMATS)}"
+            )
+    if name not in FORMATS:
+        raise ConfigError(f"format is {_one_of(FORMATS)}, not {short(name)}")
+    return name
+
+
+def _one_of(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _drawing(name: str, step: int | None, event: int | None) -> Callable[[Trace], str]:
+    """Give what draws a format; each is imported alone, as some are large."""
+    if name == "html":
+        from minipaged_visualizer.html_page import to_html
+
+        return to_html
+    if name == "perfetto":
+        from minipaged_visualizer.perfetto import to_perfetto
+
+        return to_perfetto
+    if name == "gantt":
+        from minipaged_visualizer.svg_gantt import gantt
+
+        return gantt
+    if name == "charts":
+        from minipaged_visualizer.charts_page import charts_page
+
+        return charts_page
+    from minipaged_visualizer.svg_still import still
+
+    return lambda trace: still(trace, step, event)
