@@ -32,7 +32,10 @@ MAY_IMPORT = {
         *("minipaged.models.json_fields", "minipaged.models.reason"),
     },
     "minipaged_kernels": {"numpy", "torch", "triton", "minipaged.errors", "minipaged.memory"},
-    "minipaged_visualizer": {"minipaged.memory", "minipaged.errors", "rich", "plotly"},
+    "minipaged_visualizer": {
+        *("minipaged.memory", "minipaged.errors"),
+        *("rich", "plotly", "anywidget", "traitlets"),
+    },
 }
 # Each knows those before it at most, directly or through others; the arrows of ARCHITECTURE.md.
 LAYERS = (

@@ -33,6 +33,7 @@ function canonical(state) {
     [...state.sequences].sort(byKey).map(([seq, s]) => [
       seq, s.name, s.numPromptTokens, s.parent, s.status, s.finishReason, outputOf(s).map(pairs),
     ]),
+    [...state.attention].sort(byKey).map(([seq, recorded]) => [seq, [...recorded].sort()]),
     [state.numUsed, state.numShared, state.numCached, state.numEmptySlots],
   ]);
 }

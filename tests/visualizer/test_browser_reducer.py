@@ -24,15 +24,17 @@ from scenes import everything
 from scheduler.scripted_model import ScriptedEngine
 
 from minipaged.engine.sampling_params import BeamSearchParams, SamplingParams
-from minipaged.errors import RequestRefusedError
-from minipaged.memory.events import EVENT_TYPES
+from minipaged.errors import OutOfBlocksError, RequestRefusedError
+from minipaged.memory.contiguous import ContiguousManager
+from minipaged.memory.events import EVENT_TYPES, Attended, Finished, KernelAccess, Requested
 from minipaged.memory.replay import Replay
-from minipaged.memory.trace import Trace
+from minipaged.memory.reservation import ReserveMax
+from minipaged.memory.trace import Trace, TraceHeader
 
 HERE = Path(__file__).parent
 STATIC = Path(python_timeline.__file__).parent / "static"
 GOLDEN = sorted((HERE.parent / "golden").glob("*.jsonl"))
-NUM_RANDOM = 200
+NUM_RANDOM, NUM_SLABS = 200, 10
 STEMS = ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [1, 2, 3, 4, 11, 12, 13, 14, 15, 16])
 NODE = shutil.which("node")
 TYPES = {
@@ -62,6 +64,10 @@ def canonical(state: Replay) -> str:
             [seq, s.name, s.num_prompt_tokens, s.parent, s.status, s.finish_reason, s.output]
             for seq, s in sorted(state.sequences.items())
         ],
+        [
+            [seq, sorted([f"{layer},{head}", shares] for (layer, head), shares in recorded.items())]
+            for seq, recorded in sorted(state.attention.items())
+        ],
         [memory.num_used, memory.num_shared, memory.num_cached, memory.num_empty_slots],
     ]
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
@@ -83,6 +89,36 @@ def random_trace(seed: int) -> Trace:
         elif engine.has_unfinished_requests:
             engine.step()
     return engine.trace
+
+
+def random_slabs(seed: int) -> Trace:
+    """Samples in slabs, which run out; attention and kernel events, which only look on."""
+    rng = random.Random(seed)
+    trace = Trace(TraceHeader(block_size=2, num_blocks=32, allocator="max"))
+    manager = ContiguousManager(32, 2, ReserveMax(16), notify=trace.observe)
+    running: list[int] = []
+    for seq in range(0, 24, 2):
+        prompt = rng.choices(range(9), k=rng.randint(1, 8))
+        trace.observe(Requested(seq, str(seq), len(prompt)))
+        manager.announce([seq, seq + 1], len(prompt))
+        with contextlib.suppress(OutOfBlocksError):
+            manager.allocate(seq, prompt)
+            manager.commit([(seq, prompt)])
+            manager.fork(seq, seq + 1)
+            running += [seq, seq + 1]
+        manager.withdraw(seq)
+        manager.commit([(each, [rng.randrange(9)]) for each in running])
+        for each in running:
+            size = len(manager.block_table(each))
+            trace.observe(Attended(each, rng.randrange(2), -1, (1000, *[0] * (size - 1))))
+            blocks = tuple(manager.block_table(each))
+            trace.observe(KernelAccess("k", (0,), blocks, 1, "x", "load", "t", (), (), 4))
+        for each in rng.sample(running, len(running) // 2):
+            running.remove(each)
+            trace.observe(Finished(each, "length"))
+            manager.free(each)
+        trace.end_step(len(prompt), len(running))
+    return trace
 
 
 def random_options(rng: random.Random) -> dict[str, Any]:
@@ -142,12 +178,15 @@ def test_the_browser_gives_the_state_that_python_gives(tmp_path: Path) -> None:
     for path in GOLDEN:
         kinds += write_case(tmp_path, path.stem, Trace.load(path))
     kinds += write_case(tmp_path, "everything", everything())
+    for seed in range(NUM_SLABS):
+        kinds += write_case(tmp_path, f"slabs-{seed}", random_slabs(seed))
     for seed in range(NUM_RANDOM):
         kinds += write_case(tmp_path, f"random-{seed}", random_trace(seed))
     rare = {"copy", "share", "hit", "evict", "preempt", "swap_out", "swap_in", "release"}
+    rare |= {"reserve", "attend", "kernel"}
     assert all(kinds[kind] >= 100 for kind in rare), kinds
     (tmp_path / "events.json").write_text(json.dumps(event_fields()), "utf-8")
-    least = len(GOLDEN) + 1 + NUM_RANDOM
+    least = len(GOLDEN) + 1 + NUM_SLABS + NUM_RANDOM
     environment = {
         **os.environ,
         "TRACES": str(tmp_path),

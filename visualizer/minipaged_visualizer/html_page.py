@@ -26,9 +26,7 @@ html { color-scheme: light dark; background: light-dark(#ffffff, #14161b); }
 body { margin: 0; }
 main > .minipaged { min-height: 100vh; }
 """
-_ESCAPES = str.maketrans(
-    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-)
+_UNSAFE = "<>&\u2028\u2029"
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -112,4 +110,7 @@ def _source(text: str) -> str:
 def _inert_json(value: Any) -> str:
     """Give JSON that ends no element, whatever texts are in it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode(errors="replace").decode().translate(_ESCAPES)
+    text = text.encode(errors="replace").decode()
+    for character in _UNSAFE:
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

@@ -23,12 +23,12 @@ export class Arrows {
       return;
     }
     const ends = visible(table.entries, from).map((entry) => this.#ends(entry, pool, stage));
-    const lanes = orderLanes(ends);
+    const [lanes, heights] = [orderLanes(ends), spread(ends)];
     const [left, right] = [from.right - stage.left, to.left - stage.left];
     const width = (right - left) / (ends.length + 1);
     refill(this.root, ends.map((end, index) => {
       const x = left + width * (lanes[index] + 1);
-      const y = end.y - end.gap / 2 + ((index % 3) - 1) * Math.min(end.gap / 6, 3);
+      const y = end.y - end.gap * (1 - heights[index]);
       const path = `M${end.x0} ${end.y0}H${x}V${y}H${end.x}V${end.y - 1}`;
       const head = `M${end.x - HEAD} ${end.y - HEAD - 1}h${2 * HEAD}l${-HEAD} ${HEAD}z`;
       return svg("g", { class: end.isChanged ? "mp-arrow mp-changed" : "mp-arrow" },
@@ -61,6 +61,17 @@ function visible(entries, box) {
   });
   if (seen.length <= MOST_ARROWS) return seen;
   return seen.filter((entry, index) => entry.isChanged || index >= seen.length - MOST_ARROWS);
+}
+
+// Part the arrows that run through the same gap: from its top (0) to its bottom (1).
+function spread(ends) {
+  const rows = new Map();
+  for (const { y } of ends) rows.set(y, (rows.get(y) ?? 0) + 1);
+  const used = new Map();
+  return ends.map(({ y }) => {
+    used.set(y, (used.get(y) ?? 0) + 1);
+    return 0.1 + (0.6 * used.get(y)) / (rows.get(y) + 1);
+  });
 }
 
 // Lanes from the left: those that go up from top to bottom, then those that go down, reversed.

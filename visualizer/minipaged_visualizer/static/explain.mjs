@@ -81,21 +81,19 @@ export class Explain {
 
 // The lines of a block's history; a step of everybody is told for those who hold this block only.
 function told(places, frame) {
-  const { steps } = frame.timeline;
-  return places.map((place) => {
+  const { steps, history } = frame.timeline;
+  const writers = history.writersOfBlock.get(frame.block) ?? [];
+  return places.map((place, index) => {
     const { number, event: after } = positionAfter(place);
     const step = steps[number];
     const { sign, text } = captionOf(step, after - 1, frame.story) ?? { sign: "", text: "" };
-    return { place, sign, step: step.step, text: alone(step, after - 1, frame, place) ?? text };
+    return { place, sign, step: step.step, text: alone(step.events[after - 1], writers[index], frame.story) ?? text };
   });
 }
 
 // A write of many sequences, in the caption's own words, for the one that wrote to this block.
-function alone(step, index, { timeline, block, story }, place) {
-  const event = step.events[index];
-  if (event.kind !== "write" || event.seqs.length === 1) return null;
-  const writer = timeline.history.writers.get(place)?.get(block);
+function alone(event, writer, story) {
+  if (writer === null || event.seqs.length === 1) return null;
   const at = event.seqs.indexOf(writer);
-  if (at < 0) return null;
   return story.writeWords.replace("{who}", letters(writer)).replace("{text}", () => event.texts[at]);
 }

@@ -28,7 +28,7 @@ export const EVENTS = {
   sample: [["seqs", "ints"], ["tokens", "ints"], ["texts", "strs"], ["millinats", "ints"]],
   finish: [["seq", "int"], ["why", "str"]],
   release: [["seq", "int"], ["blocks", "ints"], ["why", "str"]],
-  attend: [["seq", "int"], ["layer", "int"], ["head", "int"], ["shares", "ints"]],
+  attend: [["seq", "int"], ["layer", "int"], ["head", "int"], ["permille", "ints"]],
   kernel: [
     ["name", "str"], ["program", "ints"], ["blocks", "ints"], ["line", "int"], ["code", "str"],
     ["access", "str"], ["tensor", "str"], ["slots", "ints"], ["heads", "ints"], ["num_bytes", "int"],

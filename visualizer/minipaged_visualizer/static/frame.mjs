@@ -5,6 +5,8 @@ const COPIED_FROM = "«";
 const STRONGEST = "!»«↓↑+=-";
 const TELLING = ["copy", "preempt", "swap_out", "swap_in", "evict", "hit", "fork", "reserve", "alloc",
   "finish", "release", "request"];
+// In a whole step, the focus moves only for what is rare.
+const FOLLOWED = ["copy", "preempt", "swap_out", "swap_in", "hit", "fork", "reserve"];
 
 // Signs by block, in the pool and in the swap pool, and the number of new tokens by sequence.
 export function changesOf(events, signs) {
@@ -102,8 +104,8 @@ export function makeFrame(timeline, options, story) {
 function chooseFocus(state, options, marked) {
   const holds = (seq) => state.tables.has(seq) || state.swapTables.has(seq);
   if (options.pinned !== null && state.sequences.has(options.pinned)) return options.pinned;
-  const copied = marked.find((event) => event.kind === "copy");
-  const telling = options.byEvent ? marked : copied ? [copied] : [];
+  const told = FOLLOWED.map((kind) => marked.find((event) => event.kind === kind)).find(Boolean);
+  const telling = options.byEvent ? marked : told ? [told] : [];
   for (const event of telling) {
     const seq = event.child ?? event.seq ?? event.for_seq ?? event.seqs?.find(holds);
     const stays = event.seqs?.includes(options.focus) ? options.focus : seq;

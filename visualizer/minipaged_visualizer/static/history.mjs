@@ -19,22 +19,27 @@ export class History {
     this.ofSequence = new Map();
     this.hitsOfHash = new Map();
     this.parentOfHash = new Map();
-    this.writers = new Map(); // place of a write of several -> block -> sequence
+    this.writersOfBlock = new Map(); // as long as the block's places: who wrote, or null
   }
 
   // Take an event at the state before it.
   record(number, index, event, state) {
     const place = placeOf(number, index);
-    for (const block of new Set(blocksOf(event, state))) push(this.ofBlock, block, place);
-    for (const seq of new Set(sequencesOf(event))) push(this.ofSequence, seq, place);
-    if (event.kind === "write" && event.seqs.length > 1) {
-      const writers = event.seqs.map((seq) => [blocksFrom(state, seq, 1)[0], seq]);
-      this.writers.set(place, new Map(writers));
+    for (const seq of sequencesOf(event)) push(this.ofSequence, seq, place);
+    if (event.kind === "write") {
+      for (const seq of event.seqs) this.#touch(nextBlock(state, seq), place, seq);
+      return;
     }
+    for (const block of blocksOf(event, state)) this.#touch(block, place, null);
     if (event.kind === "publish") this.parentOfHash.set(event.hash, event.parent_hash);
     if (event.kind === "hit") {
       for (const block of event.blocks) push(this.hitsOfHash, state.hashes[block], place);
     }
+  }
+
+  #touch(block, place, writer) {
+    push(this.ofBlock, block, place);
+    push(this.writersOfBlock, block, writer);
   }
 
   // The next (by = 1) or previous (by = -1) place in a list, seen from a position; else undefined.
@@ -52,8 +57,8 @@ export class History {
   }
 }
 
-// The blocks of the pool that an event is about.
-export function blocksOf(event, state) {
+// The blocks of the pool that an event is about, if it is not a write.
+function blocksOf(event, state) {
   switch (event.kind) {
     case "hit":
     case "kernel":
@@ -75,17 +80,20 @@ export function blocksOf(event, state) {
       return event.moves.map(([, target]) => target);
     case "prefill":
       return blocksFrom(state, event.seq, event.tokens.length);
-    case "write":
-      return event.seqs.flatMap((seq) => blocksFrom(state, seq, 1));
     default:
       return [];
   }
 }
 
-export function sequencesOf(event) {
+function sequencesOf(event) {
   if (event.kind === "fork") return [event.parent, event.child];
   if (event.kind === "evict") return [event.for_seq];
   return event.seqs ?? (event.seq === undefined ? [] : [event.seq]);
+}
+
+// The block that the next token of a sequence goes to.
+function nextBlock(state, seq) {
+  return state.tables.get(seq)?.[Math.floor((state.numTokens.get(seq) ?? 0) / state.blockSize)];
 }
 
 // The blocks that the next `count` tokens of a sequence go to.

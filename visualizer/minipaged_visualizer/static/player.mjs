@@ -233,7 +233,7 @@ export class Player {
       const label = `Swap pool of ${plural(swapSize, "block")}`;
       this.swap = swapSize > MOST_SVG_BLOCKS
         ? new PoolCanvas(swapSize, label, () => {})
-        : new PoolSvg(swapSize, patterns, `${prefix}-swap`, label, () => {}, "swap block");
+        : new PoolSvg(swapSize, patterns, `${prefix}-swap`, label, () => {}, { noun: "swap block", least: 64 });
       parts.push(el("h3", {}, "Swap pool ", el("small", {}, plural(swapSize, "block"))), this.swap.root);
     }
     const box = el("section", { class: "mp-pools" }, ...parts);

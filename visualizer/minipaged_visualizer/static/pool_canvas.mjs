@@ -26,12 +26,11 @@ export class PoolCanvas {
 
   draw(cells) {
     const { context, step } = this;
-    const style = getComputedStyle(this.root);
-    const colour = (name) => style.getPropertyValue(name).trim() || "#888";
-    const looks = { free: colour("--mp-free"), cached: colour("--mp-cached") };
-    const [ink, accent] = [style.color, colour("--mp-accent")];
+    const style = getComputedStyle(this.root); // the style sheet lends these properties to us
+    const looks = { free: style.backgroundColor, cached: style.caretColor };
+    const [ink, accent] = [style.color, style.textDecorationColor];
     context.clearRect(0, 0, this.columns * step, this.rows * step);
-    const late = [];
+    const [mine, late] = [[], []];
     const side = step > 2 ? step - 1 : step;
     for (let block = 0; block < this.size; block += 1) {
       const [x, y] = this.#corner(block);
@@ -43,8 +42,10 @@ export class PoolCanvas {
         : isUsed ? ink : looks[isCached ? "cached" : "free"];
       context.fillRect(x, y, side, side);
       if (owners) this.#detail(owners, x, y, side);
+      if (owners?.some(([seq]) => seq === cells.focus)) mine.push(block);
       if (cells.signs.has(block) || block === cells.selected) late.push(block);
     }
+    for (const block of mine) this.#outline(block, ink, 1.5);
     for (const block of late) this.#outline(block, block === cells.selected ? ink : accent);
   }
 
@@ -69,10 +70,10 @@ export class PoolCanvas {
     }
   }
 
-  #outline(block, colour) {
+  #outline(block, colour, width = 2.5) {
     const [x, y] = this.#corner(block);
     this.context.strokeStyle = colour;
-    this.context.lineWidth = 2;
+    this.context.lineWidth = width;
     this.context.strokeRect(x - 1, y - 1, this.step + 1, this.step + 1);
   }
 

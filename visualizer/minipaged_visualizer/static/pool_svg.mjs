@@ -8,7 +8,7 @@ import { letters } from "./marks.mjs";
 
 // Up to `most` blocks: columns, size of a cell, gaps, height of its head, size of its letters.
 const SHAPES = [
-  { most: 8, columns: 4, width: 76, height: 52, gapX: 14, gapY: 16, head: 17, font: 16, small: 13 },
+  { most: 20, columns: 4, width: 76, height: 46, gapX: 14, gapY: 16, head: 16, font: 15, small: 12 },
   { most: 64, columns: 8, width: 64, height: 44, gapX: 12, gapY: 14, head: 15, font: 14, small: 12 },
   { most: 256, columns: 16, width: 34, height: 28, gapX: 5, gapY: 7, head: 10, font: 11, small: 9 },
   { most: 1024, columns: 32, width: 17, height: 15, gapX: 2, gapY: 4, head: 0, font: 9, small: 0 },
@@ -16,15 +16,15 @@ const SHAPES = [
 const MOST_BANDS = 4;
 
 export class PoolSvg {
-  constructor(size, patterns, prefix, label, onSelect, noun = "block") {
-    this.shape = SHAPES.find(({ most }) => size <= most);
+  constructor(size, patterns, prefix, label, onSelect, { noun = "block", least = 1 } = {}) {
+    this.shape = SHAPES.find(({ most }) => Math.max(size, least) <= most);
     this.size = size;
     this.patterns = patterns;
     this.prefix = prefix;
     this.noun = noun;
     this.keys = [];
-    this.columns = Math.min(this.shape.columns, size);
-    const { width, height, gapX, gapY } = this.shape;
+    const { columns, width, height, gapX, gapY } = this.shape;
+    this.columns = columns;
     this.rows = Math.ceil(size / this.columns);
     this.viewWidth = this.columns * (width + gapX) + gapX;
     this.viewHeight = this.rows * (height + gapY) + gapY;

@@ -20,6 +20,7 @@ export class Replay {
     this.swapContents = new Array(numSwapBlocks).fill(NOTHING);
     this.swapTables = new Map();
     this.sequences = new Map();
+    this.attention = new Map(); // seq -> "layer,head" -> 1/1000 for each block of its table
     this.numUsed = 0;
     this.numShared = 0;
     this.numCached = 0;
@@ -32,7 +33,7 @@ export class Replay {
     for (const name of ["refCounts", "contents", "hashes", "swapRefCounts", "swapContents"]) {
       twin[name] = this[name].slice();
     }
-    for (const name of ["tables", "numTokens", "swapTables", "sequences"]) {
+    for (const name of ["tables", "numTokens", "swapTables", "sequences", "attention"]) {
       twin[name] = new Map(this[name]);
     }
     for (const name of ["numUsed", "numShared", "numCached", "numFilled"]) twin[name] = this[name];
@@ -204,6 +205,7 @@ const HANDLERS = {
       if (swapped) counts[block] -= 1;
       else refer(state, block, -1);
     }
+    state.attention.delete(seq);
     if (kept) {
       tables.set(seq, table.slice(0, kept));
     } else {
@@ -228,6 +230,7 @@ const HANDLERS = {
       state.swapRefCounts[target] += 1;
     }
     state.tables.delete(seq);
+    state.attention.delete(seq);
     if (targets.length) state.swapTables.set(seq, targets);
     set(state, seq, { status: "swapped" });
   },
@@ -255,8 +258,23 @@ const HANDLERS = {
 
   // --- what only looks at memory ----------------------------------------------------------------
 
-  attend() {},
-  kernel() {},
+  attend(state, { seq, layer, head, permille }) {
+    const size = existingTable(state, seq).length;
+    require(
+      permille.length <= size,
+      `attend: ${permille.length} shares for the ${size} blocks of seq ${seq}`,
+    );
+    require(
+      permille.every((share) => share >= 0) && permille.reduce((a, b) => a + b, 0) === 1000,
+      `attend: the shares of seq ${seq} are not positive numbers that add up to 1000`,
+    );
+    const recorded = new Map(state.attention.get(seq));
+    state.attention.set(seq, recorded.set(`${layer},${head}`, permille));
+  },
+
+  kernel(state, { blocks }) {
+    for (const block of blocks) inPool(state, block);
+  },
 };
 
 // --- small steps --------------------------------------------------------------------------------

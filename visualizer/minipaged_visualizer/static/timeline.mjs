@@ -68,7 +68,8 @@ export class Timeline {
   goTo(position) {
     const target = this.#inside(position);
     const moved = !isSame(target, this.position);
-    if (isBefore(target, this.position)) {
+    const isFar = this.#frameBefore(target) * KEYFRAME_STEPS - 1 > this.position.number;
+    if (isFar || isBefore(target, this.position)) {
       [this.state, this.position] = this.#keyframeFor(target);
     }
     this.#applyBetween(this.state, this.position, target);
@@ -127,8 +128,13 @@ export class Timeline {
     return { number: index, event: clamp(event, 0, this.endOf(index).event) };
   }
 
-  #keyframeFor({ number }) {
-    const frame = Math.min(Math.floor(Math.max(number, 0) / KEYFRAME_STEPS), this.keyframes.length);
+  // How many keyframes there are up to the begin of a step: the last of them is the nearest.
+  #frameBefore({ number }) {
+    return Math.min(Math.floor(Math.max(number, 0) / KEYFRAME_STEPS), this.keyframes.length);
+  }
+
+  #keyframeFor(position) {
+    const frame = this.#frameBefore(position);
     const state = frame ? this.keyframes[frame - 1].copy() : this.#empty();
     return [state, this.endOf(frame * KEYFRAME_STEPS - 1)];
   }

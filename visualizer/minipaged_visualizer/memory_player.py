@@ -1,0 +1,111 @@
+"""The notebook widget: a trace to walk through, or a run that is watched while it goes on.
+
+    player = MemoryPlayer("run.jsonl")      # a file, a Trace, or an LLM with trace=True
+    player.to_html("run.html")              # the same as a page that opens anywhere
+
+A thread looks at a live trace 20 times a second and sends the steps that came since. So the engine
+knows nothing of its watcher, and a cell that runs for minutes is seen from its first step.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from minipaged.errors import TraceError
+from minipaged.memory.trace import Trace
+from minipaged_visualizer.browser_module import style, widget_module
+from minipaged_visualizer.html_page import export_html, to_html
+from minipaged_visualizer.payload import step_payload, trace_payload
+
+UPDATES_A_SECOND = 20
+_CHECKPOINT_AFTER = 2 * UPDATES_A_SECOND  # idle looks, until the whole trace is kept for a reload
+
+
+class MemoryPlayer(anywidget.AnyWidget):
+    """Plays a trace in a notebook.
+
+    Args:
+        source: A path, a Trace, or what has one in its attribute `trace`, as an LLM does.
+
+    Raises:
+        TraceError: The file is no trace or is malformed, or the LLM keeps no trace.
+    """
+
+    _esm = widget_module()
+    _css = style()
+    _key = traitlets.Unicode().tag(sync=True)
+    _payload = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, source: object) -> None:
+        self._trace = _trace_of(source)
+        steps = list(self._trace.steps)
+        self._num_sent = self._num_kept = len(steps)
+        super().__init__(
+            _key=uuid.uuid4().hex[:12], _payload=trace_payload(self._trace.header, steps)
+        )
+        self._is_closed = threading.Event()
+        self._lock = threading.Lock()
+        self.on_msg(self._answer)
+        if not isinstance(source, str | Path):  # a file has all its steps
+            threading.Thread(target=self._follow, name="memory-player", daemon=True).start()
+
+    def push(self) -> int:
+        """Send the steps that came since the last time, and tell how many; safe from any thread."""
+        with self._lock:
+            first = self._num_sent
+            fresh = self._trace.steps[first:]
+            if fresh:
+                self._send_steps(first, first + len(fresh))
+                self._num_sent = first + len(fresh)
+        return len(fresh)
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """Give the trace so far as a page that stands alone; with a path, write it there, too."""
+        if path is not None:
+            export_html(self._trace, path)
+        return to_html(self._trace)
+
+    def close(self) -> None:
+        """Stop watching, and take the widget from the notebook."""
+        self._is_closed.set()
+        super().close()
+
+    def _follow(self) -> None:
+        idle = 0
+        while not self._is_closed.wait(1 / UPDATES_A_SECOND):
+            idle = 0 if self.push() else idle + 1
+            if idle >= _CHECKPOINT_AFTER and self._num_kept != self._num_sent:
+                self._keep()
+
+    def _keep(self) -> None:
+        """Put all steps into the trait that a reloaded notebook starts from."""
+        with self._lock:
+            steps = self._trace.steps[: self._num_sent]
+            self._payload = trace_payload(self._trace.header, steps)
+            self._num_kept = len(steps)
+
+    def _send_steps(self, first: int, stop: int) -> None:
+        rows = [step_payload(step) for step in self._trace.steps[first:stop]]
+        self.send({"type": "steps", "first": first, "steps": rows})
+
+    def _answer(self, _: Any, message: Any, __: Any) -> None:
+        """Send again what a view has missed."""
+        if isinstance(message, dict) and message.get("type") == "resend":
+            first = message.get("first")
+            if isinstance(first, int) and 0 <= first < self._num_sent:
+                self._send_steps(first, self._num_sent)
+
+
+def _trace_of(source: object) -> Trace:
+    if isinstance(source, str | Path):
+        return Trace.load(source)
+    trace = source if isinstance(source, Trace) else getattr(source, "trace", None)
+    if not isinstance(trace, Trace):
+        raise TraceError("nothing to play: give a trace, its file, or an LLM built with trace=True")
+    return trace
