@@ -1,8 +1,10 @@
 """The simulator: the real scheduler and manager, steps that can be worked out, traces that hold.
 
-Bugs that were planted to see these tests fail: a last token that is fed after all, beams forked
-after the others were freed, a static batch that admits as soon as one is done, requests that arrive
-before their time, a shared made-up token, preemptions counted once a sample.
+Bugs that were planted, each to see a test fail: what is held in a static batch goes on computing;
+beams are not forked; a static batch lets others in, or ends with its first; requests come before
+their time, or all at once; idle time does not pass; two texts have the same made-up tokens; every
+sample draws the tokens that are named; a preemption counts once a sample; a token too few is drawn;
+the first token is noted again with each.
 """
 
 from __future__ import annotations
@@ -159,6 +161,22 @@ def test_a_cache_that_is_switched_off_finds_nothing() -> None:
     shared = list(with_system_prompt([LabRequest(10.0 * i, 10, 3) for i in range(3)], 10))
     manager = KVCacheManager(60, 4, enable_prefix_caching=False)
     assert [r.num_cached_tokens for r in run(shared, manager).requests] == [0, 0, 0]
+
+
+def test_every_sample_draws_tokens_that_nobody_else_has_but_the_first_those_that_are_named() -> (
+    None
+):
+    events: list[Any] = []
+    named = LabRequest(0.0, 5, 3, width=2, token_ids=range(100, 108))
+    run([named, LabRequest(0.0, 5, 3, width=2)], observe=events.append)
+    drawn: dict[int, list[int]] = {}
+    for event in events:
+        if event.kind == "sample":
+            for seq, token in zip(event.seqs, event.tokens, strict=True):
+                drawn.setdefault(seq, []).append(token)
+    assert drawn[0] == [105, 106, 107]
+    everything = [token for seq in range(4) for token in drawn[seq]]
+    assert len(set(everything)) == len(everything) == 12
 
 
 # --- static batching
