@@ -70,4 +70,4 @@ def _as_function(name: str, source: str) -> str:
 
 
 def _read(name: str) -> str:
-    return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+    return resources.files(__package__).joinpath("static").joinpath(name).read_text(encoding="utf-8")
