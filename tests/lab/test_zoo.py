@@ -194,6 +194,7 @@ def test_a_bug_tells_its_story_and_shows_short_code_with_the_right_one_beside(na
     assert "# right: " in bug.code
     assert '"""' not in bug.code
     assert len(bug.code.splitlines()) <= 12
+    assert max(map(len, bug.code.splitlines())) <= 78  # with its indent it fits a terminal
     compile(bug.code, name, "exec")
 
 

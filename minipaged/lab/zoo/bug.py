@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+Tokens: TypeAlias = Sequence[int]
+Hits: TypeAlias = Sequence[tuple[int, str]]  # pairs (block, hash)
 
 
 @dataclass(frozen=True)

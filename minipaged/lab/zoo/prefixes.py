@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from minipaged.lab.zoo.bug import Bug, replaces
+from minipaged.lab.zoo.bug import Bug, Tokens, replaces
 from minipaged.memory import prefix_cache
 from minipaged.memory.block_pool import BlockPool
-from minipaged.memory.block_table import BlockTable
+from minipaged.memory.block_table import BlockTable as Table
 from minipaged.memory.events import BlockEvicted, BlockPublished
-from minipaged.memory.kv_cache_manager import KVCacheManager
+from minipaged.memory.kv_cache_manager import KVCacheManager as Manager
 from minipaged.memory.prefix_cache import ROOT, hash_block, prefix_hashes
 
-_ALLOCATE, _PUBLISH = KVCacheManager.allocate, KVCacheManager._publish
+_ALLOCATE, _PUBLISH = Manager.allocate, Manager._publish
 
 
 @replaces(
-    KVCacheManager,
+    Manager,
     "allocate",
     name="published-early",
     source="https://github.com/vllm-project/vllm/pull/37152",
     shows="A request takes blocks, and the run ends as they would be published before any prefill.",
     caught_by="replay",
 )
-def published_early(m: KVCacheManager, seq: int, token_ids: Sequence[int]) -> int:
+def published_early(m: Manager, seq: int, token_ids: Tokens) -> int:
     """A block can be found before its KV was computed.
 
     vLLM puts new blocks into its hash table when they are scheduled. A request of the same step, it
@@ -32,30 +30,32 @@ def published_early(m: KVCacheManager, seq: int, token_ids: Sequence[int]) -> in
     """
     cached = _ALLOCATE(m, seq, token_ids)
     parent = ROOT
-    hashes = prefix_hashes(token_ids, m.block_size)
-    for block, content_hash in zip(m.block_table(seq), hashes, strict=False):
-        if m.pool.publish(block, content_hash):  # right: in commit, when the KV exists
-            m._notify(BlockPublished(block, content_hash, parent))
-        parent = content_hash
+    # right: in commit, when the KV exists
+    for index, own in enumerate(prefix_hashes(token_ids, m.block_size)):
+        block = m.block_table(seq)[index]
+        if m.pool.publish(block, own):
+            m._notify(BlockPublished(block, own, parent))
+        parent = own
     return cached
 
 
 @replaces(
-    KVCacheManager,
+    Manager,
     "_publish",
     name="partial-block",
     source="https://github.com/NVIDIA/TensorRT-LLM/pull/10922",
     shows="The run ends as a block with empty slots would be published.",
     caught_by="replay",
 )
-def partial_block(m: KVCacheManager, table: BlockTable) -> None:
+def partial_block(m: Manager, table: Table) -> None:
     """A block that is not full yet is published.
 
     TensorRT-LLM stored a paused request's last block, half filled, for reuse. When the block filled
     up its key changed, and the tree kept an entry under the old one: 'Assertion failed: isLeaf()'.
     """
     _PUBLISH(m, table)
-    if table.tail:  # right: a block of fewer than block_size tokens has no hash
+    # right: a block of fewer than block_size tokens has no hash
+    if table.tail:
         parent = table.hashes[-1] if table.hashes else ROOT
         block = table.block_ids[len(table.hashes)]
         content_hash = hash_block(parent, table.tail)
@@ -91,14 +91,14 @@ def stale_hash(pool: BlockPool, block: int, for_seq: int) -> None:
     shows="A hit joins blocks that were computed behind different texts, or one block twice.",
     caught_by="tables",
 )
-def unchained_hash(parent_hash: str, token_ids: Sequence[int]) -> str:
+def unchained_hash(parent_hash: str, token_ids: Tokens) -> str:
     """A hash covers its own block, but not what came before.
 
     The KV of a token depends on all tokens before it. In vLLM a block's hash once left out what
     only its predecessors told apart (which image stood there), so two requests with different
     beginnings shared a block.
     """
-    return hash_block(ROOT, token_ids)  # right: hash_block(parent_hash, token_ids)
+    return hash_block(ROOT, token_ids)  # right: parent_hash, not ROOT
 
 
 @replaces(
@@ -109,14 +109,15 @@ def unchained_hash(parent_hash: str, token_ids: Sequence[int]) -> str:
     shows="A prompt hits a block whose tokens are others than its own.",
     caught_by="contents",
 )
-def weak_hash(parent_hash: str, token_ids: Sequence[int]) -> str:
+def weak_hash(parent_hash: str, token_ids: Tokens) -> str:
     """Two different blocks have the same hash.
 
     Megatron-LM hashed a block as a polynomial of its tokens: raise one by 31, lower the next by 1,
     and the hash is the same. vLLM used Python's hash(), which is predictable too, and changed to
     SHA-256: whoever can make two prompts collide reads another user's cache.
     """
-    total = int(parent_hash or "0", 16) * 31 + sum(token_ids)  # right: a cryptographic hash
+    # right: a cryptographic hash
+    total = int(parent_hash or "0", 16) * 31 + sum(token_ids)
     return f"{total % 2**128:032x}"
 
 
@@ -128,17 +129,17 @@ def weak_hash(parent_hash: str, token_ids: Sequence[int]) -> str:
     shows="Two sequences fill equal blocks, and the run ends as the second would be published too.",
     caught_by="replay",
 )
-def second_overwrites(pool: BlockPool, block: int, content_hash: str) -> bool:
+def second_overwrites(pool: BlockPool, block: int, own: str) -> bool:
     """A second block with the same content takes over the hash of the first.
 
     Two equal prompts in one step compute the same blocks twice. In nano-vllm the later one
     overwrites the entry of the earlier; kvcached dropped the second without a trace, and vLLM's
     accounting stopped the engine.
     """
-    if block in pool.hash_of:  # right: or content_hash in pool._block_of
+    if block in pool.hash_of:  # right: or own in pool._block_of
         return False
-    pool._block_of[content_hash] = block
-    pool.hash_of[block] = content_hash
+    pool._block_of[own] = block
+    pool.hash_of[block] = own
     return True
 
 

@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from minipaged.engine.scheduler import Scheduler
 from minipaged.engine.sequence import Request
 from minipaged.engine.sequence import Sequence as Text
-from minipaged.lab.zoo.bug import Bug, replaces
+from minipaged.lab.zoo.bug import Bug, Hits, replaces
 from minipaged.memory.block_pool import BlockPool
-from minipaged.memory.block_table import BlockTable
+from minipaged.memory.block_table import BlockTable as Table
 from minipaged.memory.events import BlockCopied, Finished, PrefixHit
-from minipaged.memory.kv_cache_manager import BlockMove, KVCacheManager
+from minipaged.memory.kv_cache_manager import BlockMove
+from minipaged.memory.kv_cache_manager import KVCacheManager as Manager
 
-_FORK = KVCacheManager.fork
+_FORK, _FINISH = Manager.fork, Scheduler.finish
 
 
 @replaces(
-    KVCacheManager,
+    Manager,
     "_copy_on_write",
     name="double-free",
     source="https://github.com/vllm-project/vllm/pull/3347",
@@ -28,7 +29,7 @@ _FORK = KVCacheManager.fork
     "and will give the block away under the last one.",
     caught_by="same-state",
 )
-def double_free(m: KVCacheManager, seq: int, table: BlockTable, source: int) -> BlockMove:
+def double_free(m: Manager, seq: int, table: Table, source: int) -> BlockMove:
     """Copy-on-write gives the shared block back twice.
 
     vLLM's append_slot took a reference from the block that it copied, and the table that named the
@@ -36,7 +37,7 @@ def double_free(m: KVCacheManager, seq: int, table: BlockTable, source: int) -> 
     samples or beams behind a sliding window.
     """
     index = table.num_tokens // m.block_size
-    why = f"copy-on-write: block {source} is shared by {m.pool.ref_count[source]}"
+    why = f"copy-on-write: block {source} is shared"
     target = m.pool.allocate(for_seq=seq)
     m.pool.release([source, source])  # right: release([source])
     table.block_ids[index] = target
@@ -88,7 +89,7 @@ def in_use_and_free(pool: BlockPool, block: int) -> None:
 
 
 @replaces(
-    KVCacheManager,
+    Manager,
     "_take_hits",
     name="hit-not-locked",
     source="https://github.com/sgl-project/mini-sglang/pull/52",
@@ -96,9 +97,7 @@ def in_use_and_free(pool: BlockPool, block: int) -> None:
     "somebody else.",
     caught_by="same-state",
 )
-def hit_not_locked(
-    m: KVCacheManager, seq: int, table: BlockTable, hits: Sequence[tuple[int, str]]
-) -> None:
+def hit_not_locked(m: Manager, seq: int, table: Table, hits: Hits) -> None:
     """The last block of a prefix hit gets no reference.
 
     mini-sglang walked from the hit node to the root to lock it, but stepped to the parent first:
@@ -114,21 +113,22 @@ def hit_not_locked(
 
 
 @replaces(
-    KVCacheManager,
+    Manager,
     "fork",
     name="fork-counts-twice",
     source="https://github.com/vllm-project/vllm/pull/3347",
     shows="A fork like any other. When all samples have gone, one block will still count as used.",
     caught_by="same-state",
 )
-def fork_counts_twice(m: KVCacheManager, parent: int, child: int) -> None:
+def fork_counts_twice(m: Manager, parent: int, child: int) -> None:
     """A fork counts a shared block once too often.
 
     In vLLM a fork raised the count of every entry of a table, although a sliding window names the
     same block several times and frees it once. Such a block never becomes free again.
     """
     _FORK(m, parent, child)
-    m.pool.share(m.block_table(parent)[0])  # right: one reference for each entry, no more
+    # right: one reference for each entry, no more
+    m.pool.share(m.block_table(parent)[0])
 
 
 @replaces(
@@ -139,22 +139,22 @@ def fork_counts_twice(m: KVCacheManager, parent: int, child: int) -> None:
     shows="A sequence is marked finished, and its blocks stay in its colour for ever.",
     caught_by="returned",
 )
-def abort_leaks(scheduler: Scheduler, request: Request, sequence: Text, reason: str) -> None:
+def leaks(s: Scheduler, request: Request, text: Text, reason: str) -> None:
     """An aborted request keeps its blocks.
 
     In vLLM an abort held back the blocks of a request whose KV was still on its way from another
     machine. Where that machine never answered they were never freed, until nothing could be
     admitted any more. SGLang and others had leaks of the same kind.
     """
-    sequence.finish_reason = reason
-    if sequence is request.sequences[0] or sequence.num_tokens > request.num_prompt_tokens:
-        scheduler._notify(Finished(sequence.seq_id, reason))
-    if reason != "abort" and scheduler.manager.has(sequence.seq_id):  # right: has(...) alone
-        scheduler.manager.free(sequence.seq_id, "finished")
-    if not request.live:
-        for queue in (scheduler.waiting, scheduler.running, scheduler.swapped):
-            if request in queue:
-                queue.remove(request)
+    if reason != "abort":  # right: whatever the reason
+        _FINISH(s, request, text, reason)
+        return
+    text.finish_reason = reason
+    if s.manager.has(text.seq_id):
+        s._notify(Finished(text.seq_id, reason))
+    for queue in (s.waiting, s.running, s.swapped):
+        if request in queue and not request.live:
+            queue.remove(request)
 
 
 BUGS: tuple[Bug, ...] = (
@@ -163,5 +163,5 @@ BUGS: tuple[Bug, ...] = (
     in_use_and_free,
     hit_not_locked,
     fork_counts_twice,
-    abort_leaks,
+    leaks,
 )

@@ -5,53 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from minipaged.engine.scheduler import Scheduler
-from minipaged.engine.scheduler_output import SchedulerOutput
+from minipaged.engine.scheduler_output import SchedulerOutput as Output
 from minipaged.engine.sequence import Request
 from minipaged.lab.zoo.bug import Bug, replaces
-from minipaged.memory.block_table import BlockTable, blocks_for
-from minipaged.memory.kv_cache_manager import BlockMove, KVCacheManager
+from minipaged.memory.block_table import BlockTable as Table
+from minipaged.memory.block_table import blocks_for
+from minipaged.memory.kv_cache_manager import BlockMove
+from minipaged.memory.kv_cache_manager import KVCacheManager as Manager
 
 _ADMIT, _PREEMPT = Scheduler._admit, Scheduler.preempt
-_SWAP_IN, _SWAP_OUT = KVCacheManager.swap_in, KVCacheManager.swap_out
+_SWAP_IN, _SWAP_OUT = Manager.swap_in, Manager.swap_out
 
 
 @replaces(
-    KVCacheManager,
+    Manager,
     "_shared_block",
     name="no-copy-on-write",
     source="https://github.com/vllm-project/vllm/issues/417",
     shows="Two sequences go on in one block, and no copy is made.",
     caught_by="replay",
 )
-def no_copy_on_write(m: KVCacheManager, table: BlockTable) -> int | None:
+def no_copy_on_write(m: Manager, table: Table) -> int | None:
     """A sequence writes to a block that others hold.
 
     After a fork the samples share the last, half-filled block; who writes first needs a copy. vLLM,
     it was reported in its first weeks, forked on a wrong condition, and the results were not
     correct.
     """
-    return None  # right: the block of the next position, if its ref_count > 1
+    # right: the block of the next position, if its ref_count > 1
+    return None
 
 
 @replaces(
-    KVCacheManager,
+    Manager,
     "can_swap_out",
     name="no-swap-space",
     source="https://github.com/vllm-project/vllm/issues/787",
     shows="A preemption by swap is announced, and the run ends there.",
     caught_by="no-error",
 )
-def no_swap_space(m: KVCacheManager, seqs: Iterable[int]) -> bool:
+def no_swap_space(m: Manager, seqs: Iterable[int]) -> bool:
     """Nobody asks whether the swap pool has room.
 
     'Aborted due to the lack of CPU swap space': one group too many, and vLLM's engine stopped with
     all its requests. It could have thrown the KV away and computed it again.
     """
-    return True  # right: len(m._written_blocks(seqs)) <= m.swap_pool.num_free
+    # right: len(m._written_blocks(seqs)) <= m.swap_pool.num_free
+    return True
 
 
 @replaces(
-    KVCacheManager,
+    Manager,
     "swap_out",
     name="swap-unshared",
     source="https://github.com/vllm-project/vllm/issues/5578",
@@ -59,25 +63,26 @@ def no_swap_space(m: KVCacheManager, seqs: Iterable[int]) -> bool:
     "them.",
     caught_by="no-error",
 )
-def swap_unshared(m: KVCacheManager, seqs: Sequence[int]) -> list[BlockMove]:
+def swap_unshared(m: Manager, seqs: Sequence[int]) -> list[BlockMove]:
     """Swapping stores a shared block once for each sequence.
 
     Several samples of a prompt share most of their blocks. Stored one by one they fill the swap
     space that was checked for the group. With n >= 2 vLLM's chunked prefill used up its swap space
     in a like way.
     """
-    return [move for seq in seqs for move in _SWAP_OUT(m, [seq])]  # right: all of them at once
+    # right: all of them at once
+    return [move for seq in seqs for move in _SWAP_OUT(m, [seq])]
 
 
 @replaces(
-    KVCacheManager,
+    Manager,
     "swap_in",
     name="moves-forgotten",
     source="https://github.com/InternLM/lmdeploy/issues/3864",
     shows="Nothing: the tables are right. The text goes wrong after its return.",
     caught_by="contents",
 )
-def moves_forgotten(m: KVCacheManager, seqs: Sequence[int]) -> list[BlockMove]:
+def moves_forgotten(m: Manager, seqs: Sequence[int]) -> list[BlockMove]:
     """Blocks come back from the swap pool without their content.
 
     The manager gives the tables new blocks; somebody must copy the bytes. In lmdeploy's PyTorch
@@ -117,14 +122,14 @@ def lost_token(scheduler: Scheduler, request: Request, why: str) -> None:
     shows="A sequence that returns after a preemption computes too much or too little.",
     caught_by="contents",
 )
-def stale_hit_count(scheduler: Scheduler, request: Request, step: SchedulerOutput) -> bool:
+def stale_hit_count(s: Scheduler, request: Request, step: Output) -> bool:
     """A request starts with the number of cached tokens that it had earlier.
 
     vLLM remembered how many tokens a waiting request would find in the prefix cache. When it was
     scheduled later the cache had changed, but not the number: blocks were taken as computed that
     were not. nano-vllm did the same after a preemption.
     """
-    admitted = _ADMIT(scheduler, request, step)
+    admitted = _ADMIT(s, request, step)
     if admitted:  # right: what allocate says now
         request.live[0].num_computed_tokens = request.num_cached_tokens or 0
     return admitted
@@ -138,14 +143,14 @@ def stale_hit_count(scheduler: Scheduler, request: Request, step: SchedulerOutpu
     shows="One sequence has all blocks of the pool, is preempted, and can't come back.",
     caught_by="progress",
 )
-def oversized_accepted(scheduler: Scheduler, request: Request) -> int:
+def oversized_accepted(s: Scheduler, request: Request) -> int:
     """A request that can never fit is accepted.
 
     vLLM accepts a request that is shorter than the model's longest text but larger than the whole
     pool. It waits, or is preempted, for ever, and everybody behind it too: no error, no token.
     """
-    # right: with max_tokens and the number of samples (see `blocks_at_most`)
-    return blocks_for(request.num_prompt_tokens, scheduler.manager.block_size)
+    # right: with max_tokens, and for all samples (see `blocks_at_most`)
+    return blocks_for(request.num_prompt_tokens, s.manager.block_size)
 
 
 BUGS: tuple[Bug, ...] = (
