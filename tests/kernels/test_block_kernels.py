@@ -117,16 +117,32 @@ def test_copy_blocks_equals_its_twin_in_any_order(elements: int, dtype: torch.dt
     assert torch.equal(cache, twin)
 
 
-def test_a_large_cache_copies_blocks_beyond_32_bits() -> None:
-    block = 2**16
+def untouched(*shape: int) -> Tensor:
+    """Give memory that the system promises, but need not have."""
     try:
-        cache = torch.empty(1, 2, 2**15 + 4, block, dtype=torch.int8)
+        return torch.empty(shape, dtype=torch.int8)
     except RuntimeError:
         pytest.skip("the system does not promise 4 GB that nobody will use")
+
+
+def test_a_large_cache_copies_blocks_beyond_32_bits() -> None:
+    cache = untouched(1, 2, 2**15 + 4, 2**16)
     cache[:, :, -1] = 7
     with overflow_checked():
         copy_blocks(cache, [(2**15 + 3, 2**15)])
     assert bool((cache[:, :, 2**15] == 7).all())
+
+
+def test_a_large_cache_is_written_beyond_32_bits() -> None:
+    cache = untouched(2, 2**15 + 4, 16, 16, 256)
+    slot = (2**15 + 3) * 16 + 5
+    key, value = rows(1, 16, 256, torch.float32)
+    scales = torch.zeros(cache.shape[:4])
+    with overflow_checked():
+        kv_write_int8(key, value, cache, scales, torch.tensor([slot]))
+    integers, wanted = reference.quantize(torch.stack([key[0], value[0]]))
+    assert torch.equal(cache[:, 2**15 + 3, 5], integers)
+    assert torch.equal(scales[:, 2**15 + 3, 5], wanted)
 
 
 @pytest.mark.parametrize(
