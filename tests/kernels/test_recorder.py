@@ -15,8 +15,13 @@ import torch
 
 triton = pytest.importorskip("triton", reason="Triton has no build for this system")
 import triton.language as tl  # noqa: E402
-from minipaged_kernels import kv_write, paged_decode  # noqa: E402
+from minipaged_kernels.copy_blocks import copy_blocks  # noqa: E402
 from minipaged_kernels.interpreter import KernelError, shuffled_programs  # noqa: E402
+from minipaged_kernels.kv_write import kv_write, kv_write_kernel  # noqa: E402
+from minipaged_kernels.paged_decode import paged_decode, paged_decode_kernel  # noqa: E402
+from minipaged_kernels.paged_decode_int8 import paged_decode_int8  # noqa: E402
+from minipaged_kernels.paged_decode_split_kv import paged_decode_split_kv  # noqa: E402
+from minipaged_kernels.paged_prefill import FP32_ROWS, paged_prefill  # noqa: E402
 from minipaged_kernels.recorder import Argument, record  # noqa: E402
 from torch import Tensor  # noqa: E402
 
@@ -44,7 +49,7 @@ def small_cache() -> Tensor:
 
 
 def decode(cache: Tensor, tables: Tensor = TABLES, lengths: Tensor = LENGTHS) -> None:
-    paged_decode.paged_decode(torch.ones(len(lengths), 4, 16), cache, tables, lengths)
+    paged_decode(torch.ones(len(lengths), 4, 16), cache, tables, lengths)
 
 
 # --- what a recording holds
@@ -70,10 +75,53 @@ def test_decode_reads_each_block_through_its_table_and_each_byte_once() -> None:
     assert recording.bytes_written("output") == 2 * 4 * 16 * 4
 
 
+@pytest.mark.parametrize("kernel", ["whole", "split", "int8", "prefill"])
+@pytest.mark.parametrize("window", [None, 4])
+def test_attention_reads_each_key_and_value_once(kernel: str, window: int | None) -> None:
+    """What the window hides stays unread; a prefill's tile needs what its first query sees."""
+    cache, query = small_cache(), torch.ones(2, 4, 16)
+    scales, starts = torch.ones(cache.shape[:-1]), torch.tensor([0, 1, 2])
+    with record() as recording:
+        if kernel == "whole":
+            paged_decode(query, cache, TABLES, LENGTHS, window)
+        elif kernel == "split":
+            paged_decode_split_kv(query, cache, TABLES, LENGTHS, window, num_splits=2)
+        elif kernel == "int8":
+            paged_decode_int8(query, cache.to(torch.int8), scales, TABLES, LENGTHS, window)
+        else:
+            paged_prefill(query, cache, TABLES, LENGTHS, starts, 1, window)
+    seen = sum(min(length, window or length) for length in LENGTHS.tolist())
+    ideal = seen * cache[0, 0, 0].numel() * (1 if kernel == "int8" else 4)
+    for tensor in ("key_cache", "value_cache"):
+        assert recording.bytes_read(tensor) == recording.distinct_bytes_read(tensor) == ideal
+    assert recording.bytes_read("key_scales") == (seen * 2 * 4 if kernel == "int8" else 0)
+
+
+def test_each_tile_of_a_prefill_reads_again_what_its_queries_see() -> None:
+    cache, queries = torch.randn(2, 5, 4, 1, 16), FP32_ROWS // 4  # of a tile, for 4 heads each
+    tables, length = torch.tensor([[3, 0, 4, 1, 2]]), torch.tensor([20])
+    with record() as recording:
+        paged_prefill(torch.ones(20, 4, 16), cache, tables, length, torch.tensor([0, 20]), 20)
+    seen = [min(20, first + queries) for first in range(0, 20, queries)]
+    assert len(seen) > 1
+    assert recording.bytes_read("key_cache") == sum(seen) * 16 * 4
+    assert recording.distinct_bytes_read("key_cache") == 20 * 16 * 4
+
+
+def test_a_copy_moves_every_byte_of_a_block_in_all_layers_once() -> None:
+    cache = torch.randn(3, 2, 6, 4, 2, 16)
+    with record() as recording:
+        copy_blocks(cache, [(1, 5), (1, 0)])
+    moved = 2 * cache[:, :, 0].nbytes
+    assert recording.bytes_read("cache") == recording.bytes_written("cache") == moved
+    blocks = [touch.blocks for touch in recording.touches if touch.argument.name == "cache"]
+    assert blocks == [(1,), (5,)] * 6 + [(1,), (0,)] * 6
+
+
 def test_a_touch_names_its_line() -> None:
     with record() as recording:
         decode(small_cache())
-    kernel = paged_decode.paged_decode_kernel
+    kernel = paged_decode_kernel
     for name, code in (("key_cache", "k = tl.load("), ("output", "tl.store(output")):
         touches = [touch for touch in recording.touches if touch.argument.name == name]
         assert {touch.place.line for touch in touches} == {line_of(kernel, code)}
@@ -84,7 +132,7 @@ def test_a_touch_names_its_line() -> None:
 def test_a_write_goes_to_its_slot_and_minus_one_nowhere() -> None:
     cache, rows = small_cache(), torch.ones(3, 2, 16)
     with record() as recording:
-        kv_write.kv_write(rows, rows, cache, torch.tensor([9, -1, 20]))
+        kv_write(rows, rows, cache, torch.tensor([9, -1, 20]))
     written = [touch for touch in recording.touches if touch.is_write]
     assert [(t.program[0], t.argument.name, t.blocks, t.slots) for t in written] == [
         (0, "key_cache", (2,), (9,)),
@@ -134,7 +182,7 @@ def test_a_recording_is_saved_as_part_of_a_trace(tmp_path: Path) -> None:
 def test_a_block_id_one_too_large_is_out_of_bounds() -> None:
     """Its keys would be read from the first block of the values: an address that exists."""
     tables = torch.tensor([[4, 1], [6, 0]])
-    line = line_of(paged_decode.paged_decode_kernel, "k = tl.load(")
+    line = line_of(paged_decode_kernel, "k = tl.load(")
     expected = (
         rf"paged_decode_kernel, program \(1, 0, 0\), line {line} reads outside of "
         rf"key_cache \[6, 4, 2, 16\]: 48 of 48 addresses, the first 0 bytes behind its end"
@@ -171,13 +219,13 @@ def test_a_mask_left_out_is_an_error_before_memory_is_touched() -> None:
 
 def test_two_programs_that_write_one_slot_are_named() -> None:
     rows = torch.ones(3, 2, 16)
-    line = line_of(kv_write.kv_write_kernel, "tl.store(key_cache")
+    line = line_of(kv_write_kernel, "tl.store(key_cache")
     expected = (
         rf"two programs write key_cache\[2, 1, 0, 0\]: \(0, 0, 0\) at line {line} and "
         rf"\(2, 0, 0\) at line {line}"
     )
     with record(), pytest.raises(KernelError, match=expected):
-        kv_write.kv_write(rows, rows, small_cache(), torch.tensor([9, 3, 9]))
+        kv_write(rows, rows, small_cache(), torch.tensor([9, 3, 9]))
 
 
 @triton.jit
