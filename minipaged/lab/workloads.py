@@ -187,7 +187,7 @@ def chat(
         ):
             if said + question + answer > max_len:
                 break
-            whole = text(owner, said + question + answer)
+            whole = text(owner + 1, said + question + answer)  # 0 owns system prompts
             turns.append(LabRequest(now, said + question, answer, token_ids=whole))
             said += question + answer
             now += draw.expovariate(1 / think_seconds)
