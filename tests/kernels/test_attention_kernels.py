@@ -4,10 +4,11 @@ Blocks are scrambled; slots without a token hold NaN, table entries without a bl
 one of them gives NaN or an error.
 
 Bugs that were planted, and found by a test here: a load without its mask; a context that ends a
-token early; a window one token too wide; a sum that is not rescaled; a query head that reads its
-neighbour's KV head; a split that begins where the one before began; the last split cut off; an
-empty split that counts; a block id in 32 bits; a tile of queries that is masked as if it were the
-first; a chunk's position counted from 0; scales of keys used for values.
+token early; a window one token too wide; a sum, or values, not rescaled; a KV head that is another
+group's; a division by a sum of nothing; a split that ignores the window, that ends a token early,
+or is cut off; an empty split that counts; a block id in 32 bits; a table read beyond its end; a
+chunk's position counted from 0; every tile of queries placed like the first; keys begun where the
+last query of a tile sees them; a row that sees nothing of a tile; keys' scales used for values.
 """
 
 from __future__ import annotations
@@ -167,6 +168,12 @@ def test_prefills_chunks_and_decodes_in_one_batch(batch: str, window: int | None
 def test_prefill_in_every_precision(dtype: torch.dtype, block_size: int) -> None:
     case = make_case(BATCHES["mixed"], block_size, heads=(6, 2, 80), dtype=dtype)
     case.check(prefill(case))
+
+
+def test_a_query_may_see_nothing_of_its_first_tile() -> None:
+    """64 queries share a tile here, and the last sees none of the first one's 32 keys."""
+    case = make_case([(70, 75)], heads=(1, 1, 16), window=5, dtype=torch.float16)
+    case.check(prefill(case, 5))
 
 
 @DECODERS

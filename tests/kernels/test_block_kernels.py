@@ -49,12 +49,12 @@ def test_kv_write_equals_its_twin(
     block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
 ) -> None:
     key, value = rows(5, num_kv_heads, head_dim, dtype)
-    cache = torch.full((2, 9, block_size, num_kv_heads, head_dim), -1.0, dtype=dtype)
-    twin = cache.clone()
+    memory = torch.full((4, 9, block_size, num_kv_heads, head_dim), -1.0, dtype=dtype)
+    twin = memory.clone()
     slots = torch.tensor([3, -1, 8 * block_size, 9 * block_size - 1, 0])
-    kv_write(key, value, cache, slots)
-    reference.kv_write(key, value, twin, slots)
-    assert torch.equal(cache, twin)
+    kv_write(key, value, memory[1:3], slots)  # what lies before and behind must not change
+    reference.kv_write(key, value, twin[1:3], slots)
+    assert torch.equal(memory, twin)
 
 
 def test_kv_write_takes_views_and_32_bit_slots() -> None:
