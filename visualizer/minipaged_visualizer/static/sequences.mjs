@@ -136,5 +136,5 @@ function pending(sequence, table, numTokens) {
   const known = sequence.numPromptTokens + output.length;
   if (!table.length || !output.length || numTokens !== known - 1) return [];
   return ["next: ", token(output[output.length - 1].text, "mp-tok mp-pending"),
-    " is chosen, but not in the cache yet: the next step writes it"];
+    " is chosen, but not in the cache yet"];
 }

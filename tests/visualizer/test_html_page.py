@@ -1,0 +1,248 @@
+"""A trace as one file: what is in it, and how it plays in a real Chromium, without a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from chromium import CHROMIUM, Chromium
+from hostile import TOKENS, hostile_trace
+from minipaged_visualizer import export_html
+from minipaged_visualizer.html_page import to_html
+from scenes import everything
+
+from minipaged.errors import TraceError
+from minipaged.memory.events import BlockAllocated
+from minipaged.memory.trace import Trace, TraceStep
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+COPIES = GOLDEN / "engine_samples_copy_on_write.jsonl"
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and the text of its scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {"script": [], "style": [], "title": []}
+        self.inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.inside = tag
+        self.tags.append((tag, dict(attrs)))
+        self.texts.get(tag, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.inside in self.texts:
+            self.texts[self.inside][-1] += data
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def test_nothing_in_a_hostile_trace_becomes_an_element() -> None:
+    hostile, harmless = Elements(to_html(hostile_trace())), Elements(to_html(everything()))
+    assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in harmless.tags]
+    payload = json.loads(hostile.texts["script"][0])
+    texts = [
+        t for step in payload["steps"] for e in step["events"] if e[0] == "prefill" for t in e[4]
+    ]
+    assert set(TOKENS) <= set(texts)
+    assert payload["header"]["title"] == TOKENS[0]
+    assert "\x1b" not in hostile.texts["title"][0]
+
+
+def test_the_policy_names_the_only_script_and_style() -> None:
+    page = Elements(to_html(everything()))
+    (policy,) = [a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a]
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    for kind, text in (("script", page.texts["script"][1]), ("style", page.texts["style"][0])):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
+
+
+def test_nothing_is_asked_for_outside_the_file() -> None:
+    page = Elements(to_html(everything()))
+    for _, attributes in page.tags:
+        assert not {"src", "srcset", "action"} & attributes.keys()
+        assert attributes.get("href", "data:,") == "data:,"
+    assert not re.search(r"url\(|@import", page.texts["style"][0])
+
+
+def test_a_path_is_read_and_written(tmp_path: Path) -> None:
+    path = export_html(COPIES, tmp_path / "page.html")
+    assert path.read_text("utf-8") == to_html(Trace.load(COPIES))
+
+
+def test_what_is_no_trace_is_one_clear_error(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.json"
+    foreign.write_text('{"a": 1}\n', "utf-8")
+    with pytest.raises(TraceError, match=r"foreign.json: line 1: not a trace"):
+        export_html(foreign, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_trace_that_contradicts_itself_is_one_clear_error() -> None:
+    trace = everything()
+    trace.steps.append(TraceStep(99, 0, 0, "", (BlockAllocated(77, 5, 0, "append"),)))
+    with pytest.raises(TraceError, match=r"step 99, event 0 \(alloc\): seq 77 was never requested"):
+        to_html(trace)
+
+
+def test_a_page_that_can_not_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="can't be written: No such file"):
+        export_html(everything(), tmp_path / "no" / "page.html")
+
+
+# --- in the browser -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as chromium:
+        yield chromium
+
+
+def text_of(browser: Chromium, selector: str) -> str:
+    return str(browser.evaluate(f"document.querySelector({selector!r})?.innerText ?? 'nothing'"))
+
+
+def open_page(browser: Chromium, folder: Path, trace: Trace | Path, place: str = "") -> None:
+    browser.complaints.clear()
+    browser.requests.clear()
+    path = export_html(trace, folder / "page.html")
+    browser.open("about:blank")
+    browser.open(f"{path.as_uri()}{place}")
+
+
+def assert_quiet(browser: Chromium) -> None:
+    """Nothing was complained about, and nothing was asked for but the page itself."""
+    assert browser.complaints == []
+    assert all(url.startswith(("file://", "about:", "data:,")) for url in browser.requests)
+
+
+@needs_chromium
+def test_keys_lead_to_a_copy_on_write_and_through_it(browser: Chromium, tmp_path: Path) -> None:
+    open_page(browser, tmp_path, COPIES)
+    assert text_of(browser, ".mp-place").startswith("step 0")
+    browser.press("n")
+    assert "A copies block 1 to block 2" in text_of(browser, ".mp-caption")
+    assert text_of(browser, ".mp-place").startswith("step 1, event 1 of 7")
+    acts = text_of(browser, ".mp-acts")
+    assert "A, B and C hold block 1. A wants to write." in acts
+    assert "Entry 1 of A is block 2" in acts
+    label = "document.querySelectorAll('.mp-pool [data-block]')[2].getAttribute('aria-label')"
+    assert browser.evaluate(label) == "block 2, used by A, 3 of 4 tokens, just copied to"
+    browser.press("Home", "End", "ArrowLeft", "Shift+ArrowLeft")
+    assert text_of(browser, ".mp-place").startswith("step 2, event 4 of 5")
+    assert browser.evaluate("document.querySelector('.mp-closeup').hidden")
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_keyboard_alone_chooses_a_block_and_reads_its_history(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    open_page(browser, tmp_path, COPIES, "#1")
+    for _ in range(12):
+        browser.press("Tab")
+        if (
+            browser.evaluate("document.activeElement.getAttribute('aria-label')")
+            == "Pool of 7 blocks"
+        ):
+            break
+    browser.press("ArrowRight", "ArrowRight")
+    explained = text_of(browser, ".mp-explain")
+    assert "Block 1 explained" in explained
+    assert "held by C as its logical block 1: 1 reference" in explained
+    lines = text_of(browser, ".mp-history").splitlines()
+    assert lines[0] == "0 + A takes block 1: room for its prompt"
+    assert "1 » B copies block 1 to block 3: block 1 is shared by 2 and B wants to write" in lines
+    assert "1 ~ C “n”: keys and values written" in lines
+    assert lines[-1].startswith("3 - C gives back blocks 6, 1 and 0")
+    browser.press(".")
+    assert "C gives back" in text_of(browser, ".mp-caption") or "next" in lines[-1]
+    browser.press("Escape")
+    assert "Choose a block" in text_of(browser, ".mp-explain")
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_it_plays_pauses_and_ends(browser: Chromium, tmp_path: Path) -> None:
+    open_page(browser, tmp_path, everything())
+    browser.press("+", "+", "+", "+", "+", " ")
+    browser.wait_until("document.querySelector('.mp-place').innerText.startsWith('step 15')")
+    browser.press("Home", " ", " ")
+    place = text_of(browser, ".mp-place")
+    browser.evaluate("new Promise(done => setTimeout(done, 200))")
+    assert text_of(browser, ".mp-place") == place
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_every_view_opens_and_shows_a_hostile_trace_as_text(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    open_page(browser, tmp_path, hostile_trace())
+    for key in (
+        "n",
+        "x",
+        "t",
+        "?",
+        "Escape",
+        "t",
+        "b",
+        "b",
+        "End",
+        "e",
+        "a",
+        "]",
+        "[",
+        "0",
+        ",",
+        ".",
+    ):
+        browser.press(key)
+    assert text_of(browser, "h2") == TOKENS[0]
+    browser.press("Home", "ArrowRight", "]")
+    tokens = text_of(browser, ".mp-blocks")
+    assert "<b>bold</b>" in tokens
+    assert "�evil" in tokens
+    elements = (
+        "document.querySelectorAll('main b:not([class]):not(.minipaged *), main img, main script')"
+    )
+    assert browser.evaluate(f"{elements}.length") == 0
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_a_damaged_page_says_so_in_one_line(browser: Chromium, tmp_path: Path) -> None:
+    page = to_html(everything()).replace('["alloc",0,0,', '["unheard-of",0,0,', 1)
+    (tmp_path / "page.html").write_text(page, "utf-8")
+    browser.open((tmp_path / "page.html").as_uri())
+    message = text_of(browser, "[role=alert]")
+    assert message == """This trace can't be shown: event 1: unknown event "unheard-of\""""
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [420, 1280])
+def test_nothing_is_wider_than_the_window(browser: Chromium, tmp_path: Path, width: int) -> None:
+    browser.resize(width, 800)
+    open_page(browser, tmp_path, everything(), "#1")
+    browser.press("x")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert_quiet(browser)
