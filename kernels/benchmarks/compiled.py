@@ -256,7 +256,7 @@ Made by [compiled.py](../kernels/benchmarks/compiled.py) with Triton {version}; 
 kernel again and fails where a figure differs. With another Triton only the rules below must hold.
 This says how fast a kernel can be at best. How fast it is, only a GPU can say: not measured yet.
 Where there is one, `PYTHONPATH=.:kernels python kernels/benchmarks/on_gpu.py --out results` says it
-in five minutes; to be reached are 70 % of what a plain copy moves, and 10 % more for paging at most.
+in five minutes. Targets: 70 % of what a plain copy moves; paging costs 10 % more at most.
 
 - *registers* (of a thread): 255 at most on NVIDIA; what exceeds them *spills* to slow memory, which
   must not happen: the bytes are counted.
