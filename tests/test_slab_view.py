@@ -77,5 +77,6 @@ def test_the_whole_screen_tells_of_the_slab():
     console = Console(width=100, height=24, file=io.StringIO(), force_terminal=False)
     console.print(Screen(timeline, Options()))
     shown = console.file.getvalue()
+    assert "32 blocks of 1 token " in shown
     assert "used 16" in shown
     assert "A reserves blocks 0 to 15" in shown

@@ -108,7 +108,8 @@ class _Picture:
         )
         rows, most_rows = max(self._height // 5, 3), max(self._height * 3 // 10, 3)
         shape = choose_shape(grid.num_blocks, self._width, rows, most_rows)
-        about = f"{header.num_blocks} blocks of {header.block_size} tokens"
+        size = f"{header.block_size} token{'s' * (header.block_size > 1)}"
+        about = f"{header.num_blocks} blocks of {size}"
         if shape.blocks_per_cell > 1:
             about += f"; a letter stands for {shape.blocks_per_cell} of them"
         return [
