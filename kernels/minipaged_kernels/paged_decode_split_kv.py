@@ -10,6 +10,8 @@ Tiles are apart from blocks: each token of a tile finds its own block, so any bl
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -157,8 +159,7 @@ def paged_decode_split_kv(
     arguments = attention_arguments(query, layer_cache, block_tables, seq_lens, window)
     check_same_dtype(layer_cache, query)
     check_one_query_each(query, seq_lens)
-    (num_seqs, num_heads, head_dim), num_kv_heads = query.shape, layer_cache.shape[3]
-    tile = tile or tile_tokens(head_dim, query.element_size())
+    tile = tile or tile_tokens(query.shape[2], query.element_size())
     splits = num_splits or splits_for(layer_cache, block_tables, window)
     if splits & (splits - 1) or padded(tile) != tile:
         raise ValueError(
@@ -166,32 +167,38 @@ def paged_decode_split_kv(
         )
     output: Tensor = arguments.pop("output")
     stride_output = arguments.pop("stride_output")
-    if num_seqs == 0:
-        return output
-    parts = torch.empty(
-        num_seqs, num_heads, splits, head_dim, dtype=torch.float32, device=query.device
-    )
-    log_sums = torch.empty(parts.shape[:3], dtype=torch.float32, device=query.device)
-    split_kernel[(num_seqs, num_kv_heads, splits)](
+    if len(query):
+        parts, log_sums = attend_to_parts(arguments, splits, tile)
+        reduce_kernel[(len(query), query.shape[1])](
+            output=output,
+            parts=parts,
+            log_sums=log_sums,
+            stride_output=stride_output,
+            SPLITS=splits,
+            HEAD_DIM=arguments["HEAD_DIM"],
+            DIMS=arguments["DIMS"],
+            num_warps=4,
+        )
+    return output
+
+
+def attend_to_parts(arguments: dict[str, Any], splits: int, tile: int) -> tuple[Tensor, Tensor]:
+    """Attend to each part: [num_seqs, num_heads, splits, head_dim], and log-sum-exp, both fp32."""
+    query: Tensor = arguments["query"]
+    num_seqs, num_heads, head_dim = query.shape
+    shape = (num_seqs, num_heads, splits, head_dim)
+    parts = torch.empty(shape, dtype=torch.float32, device=query.device)
+    log_sums = torch.empty(shape[:3], dtype=torch.float32, device=query.device)
+    split_kernel[(num_seqs, num_heads // arguments["GROUP"], splits)](
         **arguments,
         parts=parts,
         log_sums=log_sums,
         SPLITS=splits,
         TILE=tile,
         ROWS=padded(arguments["GROUP"]),
-        **pipeline(tile * padded(head_dim) * query.element_size()),
+        **pipeline(tile * arguments["DIMS"] * query.element_size()),
     )
-    reduce_kernel[(num_seqs, num_heads)](
-        output=output,
-        parts=parts,
-        log_sums=log_sums,
-        stride_output=stride_output,
-        SPLITS=splits,
-        HEAD_DIM=head_dim,
-        DIMS=padded(head_dim),
-        num_warps=4,
-    )
-    return output
+    return parts, log_sums
 
 
 def splits_for(layer_cache: Tensor, block_tables: Tensor, window: int | None) -> int:
