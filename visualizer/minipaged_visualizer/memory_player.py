@@ -43,13 +43,13 @@ class MemoryPlayer(anywidget.AnyWidget):
     _payload = traitlets.Dict().tag(sync=True)
 
     def __init__(self, source: object) -> None:
+        self._is_closed = threading.Event()  # first: a widget that fails is closed, too
         self._trace = _trace_of(source)
         steps = list(self._trace.steps)
         self._num_sent = self._num_kept = len(steps)
         super().__init__(
             _key=uuid.uuid4().hex[:12], _payload=trace_payload(self._trace.header, steps)
         )
-        self._is_closed = threading.Event()
         self._lock = threading.Lock()
         self.on_msg(self._answer)
         if not isinstance(source, str | Path):  # a file has all its steps
