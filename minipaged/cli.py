@@ -102,16 +102,17 @@ def watch(
     speed: Annotated[float, typer.Option(help="Steps a second.")] = 4.0,
     replay: Annotated[Optional[Path], typer.Option(help="Play a trace file.")] = None,
     follow: Annotated[Optional[Path], typer.Option(help="Play a trace that still grows.")] = None,
+    projector: Annotated[bool, typer.Option("--projector", help="Large type: back row.")] = False,
 ) -> None:
     """Watch the KV cache while a model writes. Without a prompt: a scene that shows all."""
     from minipaged.commands.watch import watch_file, watch_live
 
     if replay or follow:
-        watch_file(replay, follow, speed)
+        watch_file(replay, follow, speed, projector)
         return
     params = _params(n, max_tokens, temperature, top_p, seed, beam)
     config = EngineConfig(block_size=block_size, num_blocks=num_blocks, seed=seed)
-    watch_live(model, prompts or [], params, config, trace, speed)
+    watch_live(model, prompts or [], params, config, trace, speed, projector)
 
 
 @models_app.callback(invoke_without_command=True)

@@ -35,7 +35,9 @@ MAX_SPEED = 1000
 _LONGEST_HEADER = 2**16  # bytes
 
 
-def watch_file(replay: Path | None, follow: Path | None, speed: float) -> None:
+def watch_file(
+    replay: Path | None, follow: Path | None, speed: float, projector: bool = False
+) -> None:
     """Play a trace file, or one that another process still writes.
 
     Raises:
@@ -50,7 +52,7 @@ def watch_file(replay: Path | None, follow: Path | None, speed: float) -> None:
     if follow:
         _wait_for(follow)
     source = ReplaySource(replay) if replay else FollowSource(str(follow))
-    watch(source, steps_per_second=speed)
+    watch(source, steps_per_second=speed, is_projected=projector)
 
 
 def watch_live(
@@ -60,6 +62,7 @@ def watch_live(
     config: EngineConfig,
     trace_path: Path | None,
     speed: float,
+    projector: bool = False,
 ) -> None:
     """Run prompts, or the scene if there are none, in front of the reader's eyes.
 
@@ -78,7 +81,7 @@ def watch_live(
         config = replace(config, num_blocks=pool_for(arrivals, config.block_size))
     source = LiveSource(files, config, arrivals, tokenizer, trace_path)
     try:
-        watch(source, steps_per_second=speed)
+        watch(source, steps_per_second=speed, is_projected=projector)
         if can_draw(Console()):  # the view is gone from the screen, the texts should not be
             print("".join(f"{text}\n" for text in texts(source.trace)), end="")
     finally:

@@ -21,7 +21,7 @@ from minipaged_visualizer.captions import letters
 from minipaged_visualizer.lines import line
 
 FREE, CACHED, EMPTY, MIXED = "·", "░", "▁", "&"
-_EIGHTHS = " ▏▎▍▌▋▊▉"
+EIGHTHS = " ▏▎▍▌▋▊▉"
 _QUIET = ("=", "-")
 
 
@@ -47,7 +47,7 @@ def draw_chip(cell: Cell, width: int) -> Text:
     ]
     columns += [_filled(cell)] * (full - len(columns))
     if eighths and len(columns) == full:
-        columns.append((_EIGHTHS[eighths], palette.bar_style(cell.owners[0])))
+        columns.append((EIGHTHS[eighths], palette.bar_style(cell.owners[0])))
     columns += [(EMPTY, palette.DIM)] * (width - len(columns))
     runs = groupby(columns, key=itemgetter(1))
     return line(*(("".join(character for character, _ in run), style) for style, run in runs))

@@ -9,14 +9,13 @@ from minipaged_visualizer.lines import line
 
 _KEYS = (
     ("space", "pause, or run"),
-    ("→  .", "one step forward"),
-    ("←  ,", "one step back"),
+    ("← →  , .", "one step back, one step forward"),
     ("n  p", "next, previous event inside a step"),
     ("Home End", "to the start, to the newest step"),
     ("+  -", "faster, slower"),
     ("Tab", "show another sequence in full"),
-    ("?", "close this page"),
-    ("q", "quit"),
+    ("b", "big letters, for the back row"),
+    ("?  q", "close this page; quit"),
 )
 _SIGNS = (
     ("A", "a block of A, coloured as far as it is filled"),
@@ -28,6 +27,7 @@ _SIGNS = (
     ("! -", "evicted, its prefix is forgotten; given back"),
     ("↓ ↑", "moved out to the swap pool; moved back in"),
     ("3→12", "logical block 3 of a sequence is physical block 12"),
+    ("█▌ 31 %", "deep traces: how much the newest token looked at this block"),
     ("‹ so›", "chosen, but not in the cache yet: the next step writes it"),
 )
 

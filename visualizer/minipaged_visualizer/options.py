@@ -10,7 +10,8 @@ class Options:
     """The player's state, as far as it is seen.
 
     `status` is one line of text, e.g. that a model is being loaded; `by_event` marks only the last
-    event and not the whole step; `focus` is the sequence whose table is shown in full.
+    event and not the whole step; `focus` is the sequence whose table is shown in full;
+    `is_projected` asks for large type.
     """
 
     is_paused: bool = False
@@ -22,3 +23,4 @@ class Options:
     focus: int | None = None
     show_help: bool = False
     has_ended: bool = False
+    is_projected: bool = False

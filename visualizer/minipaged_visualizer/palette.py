@@ -33,6 +33,7 @@ EVICTED = Style(color="#d55e00", bgcolor=_BLACK, reverse=True, bold=True)
 PENDING = Style(italic=True, dim=True)
 FRESH = Style(bold=True, underline=True)
 PART = Style(underline=True)
+HEAT = Style(color="#d55e00")
 ALERT = Style(color="#d55e00", bold=True)
 
 

@@ -35,6 +35,7 @@ def watch(
     *,
     steps_per_second: float = 4.0,
     exit_when_done: bool = False,
+    is_projected: bool = False,
 ) -> None:
     """Show a source until it is quit: with keys on a terminal, else as one plain line a step.
 
@@ -46,7 +47,11 @@ def watch(
     if not can_draw(console):
         play_plain(source, console)
         return
-    Player(source, console, steps_per_second=steps_per_second, exit_when_done=exit_when_done).run()
+    player = Player(
+        source, console, steps_per_second=steps_per_second, exit_when_done=exit_when_done
+    )
+    player.options = replace(player.options, is_projected=is_projected)
+    player.run()
 
 
 def can_draw(console: Console) -> bool:
@@ -205,6 +210,9 @@ class Player:
     def _toggle_help(self) -> None:
         self._set(show_help=not self.options.show_help)
 
+    def _toggle_projector(self) -> None:
+        self._set(is_projected=not self.options.is_projected)
+
     def _close_help(self) -> None:
         self._set(show_help=False)
 
@@ -258,6 +266,7 @@ _ACTIONS: dict[str, Callable[[Player], None]] = {
     "-": lambda p: p._change_speed(-1),
     "tab": lambda p: p._change_focus(+1),
     "backtab": lambda p: p._change_focus(-1),
+    "b": Player._toggle_projector,
     "?": Player._toggle_help,
     "escape": Player._close_help,
     "ctrl-z": Player._suspend,

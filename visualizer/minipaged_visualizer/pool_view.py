@@ -64,11 +64,12 @@ class Grid:
                 if shape.chip == 1:
                     row.append(*draw_letter(by_cell.get(number, ())))
                 else:
-                    _append_cell(row, self._cell(number), shape, digits, focus)
+                    _append_cell(row, self.cell(number), shape, digits, focus)
             rows.append(row)
         return rows
 
-    def _cell(self, block: int) -> Cell:
+    def cell(self, block: int) -> Cell:
+        """Give what is drawn of one block."""
         owners = tuple(self._owners.get(block, ()))
         return Cell(
             block,
@@ -83,7 +84,7 @@ class Grid:
         """Give, by the number of the cell they go to, the blocks that are more than free."""
         cells: dict[int, list[Cell]] = {}
         for block in sorted({*self._owners, *self._cached, *self._signs}):
-            cells.setdefault(block // blocks_per_cell, []).append(self._cell(block))
+            cells.setdefault(block // blocks_per_cell, []).append(self.cell(block))
         return cells
 
 

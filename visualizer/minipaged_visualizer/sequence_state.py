@@ -6,12 +6,16 @@ from typing import NamedTuple
 
 from minipaged.memory.replay import Replay, SequenceState
 from minipaged_visualizer.captions import letters
+from minipaged_visualizer.heat import heat_of
 
 STATUSES = ("running", "swapped", "preempted", "waiting", "finished")
 
 
 class Entry(NamedTuple):
-    """One entry of a block table. The last `num_new` of `tokens` were written just now."""
+    """One entry of a block table. The last `num_new` of `tokens` were written just now.
+
+    `share` is how much of the newest token's attention the block got, in 1/1000, if that is known.
+    """
 
     logical: int
     block: int
@@ -19,6 +23,7 @@ class Entry(NamedTuple):
     num_new: int
     num_empty: int
     ref_count: int
+    share: int | None = None
 
 
 class SequenceView(NamedTuple):
@@ -95,11 +100,13 @@ def _entries(state: Replay, seq: int, num_new: int) -> list[Entry]:
     contents = state.swap_contents if is_swapped else state.contents
     ref_counts = state.swap_ref_counts if is_swapped else state.ref_counts
     num_tokens, size = state.num_tokens.get(seq, 0), state.block_size
+    heat = heat_of(state, seq)
     entries = []
     for logical, block in enumerate(table):
         filled = min(max(num_tokens - logical * size, 0), size)
         num_old = min(max(num_tokens - num_new - logical * size, 0), filled)
         tokens = tuple(token.text for token in contents[block][:filled])
         count = ref_counts[block]
-        entries.append(Entry(logical, block, tokens, filled - num_old, size - filled, count))
+        num_new, share = filled - num_old, heat.get(block)
+        entries.append(Entry(logical, block, tokens, num_new, size - filled, count, share))
     return entries

@@ -6,6 +6,8 @@ With room, the table is drawn as in a textbook, one row an entry:
       0 →   7   4/4 ×3   Tell│ me│ of│ the
       1 →  12   3/4      moon│.│ is│‹ a›
 
+In a deep trace a bar tells how much of the newest token's attention each block got.
+
 Without, it is a strip of the same in one line, its newest blocks last. A token in ‹ › was chosen,
 but has no keys and values yet: the next step writes them.
 """
@@ -17,7 +19,7 @@ from rich.style import Style
 from rich.text import Text
 
 from minipaged_visualizer import palette
-from minipaged_visualizer.block_chip import EMPTY
+from minipaged_visualizer.block_chip import EIGHTHS, EMPTY
 from minipaged_visualizer.captions import letters
 from minipaged_visualizer.lines import line
 from minipaged_visualizer.safe_text import fit, safe, tail
@@ -25,6 +27,7 @@ from minipaged_visualizer.sequence_state import Entry, SequenceView
 
 _SIGNS = {"running": "►", "waiting": "○", "preempted": "‖", "swapped": "↓", "finished": "■"}
 _MAX_EMPTY_SHOWN = 8
+_SHARE_BAR = 6
 _DOTS = "… "
 
 
@@ -72,8 +75,21 @@ def _row(entry: Entry, view: SequenceView, width: int) -> Text:
         (f"  {filled} ", palette.DIM),
         (f"{_count(entry):<4} ", palette.BOLD),
     )
+    if entry.share is not None:
+        row.append_text(draw_share(entry.share, _SHARE_BAR)).append(" ")
     slots = _slots(entry, view)
     return row.append_text(_join(_last_slots(slots, "│", width - row.cell_len), "│"))
+
+
+def draw_share(permille: int, width: int) -> Text:
+    """Draw a share of attention as a bar of `width` columns and a number.
+
+    >>> draw_share(500, 4).plain
+    '██    50 %'
+    """
+    full, eighths = divmod(permille * width * 8 // 1000, 8)
+    bar = ("█" * full + EIGHTHS[eighths].strip()).ljust(width)
+    return line((bar, palette.HEAT), (f" {round(permille / 10):>3} %", palette.DIM))
 
 
 # --- a strip --------------------------------------------------------------------------------------

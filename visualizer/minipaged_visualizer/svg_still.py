@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from minipaged.errors import TraceError
-from minipaged.memory import events as ev
 from minipaged.memory.trace import Trace
-from minipaged_visualizer.captions import ROUTINE, Caption, captions, letters
+from minipaged_visualizer.captions import Caption, captions, letters
 from minipaged_visualizer.changes import changes_of
+from minipaged_visualizer.focus import focused
 from minipaged_visualizer.heat import heat_of
 from minipaged_visualizer.numbers_view import count_facts
 from minipaged_visualizer.safe_text import safe, wrap
@@ -72,7 +72,7 @@ class _Still:
         self._timeline, self._state = timeline, timeline.state
         self._events = timeline.events[-1:] if by_event else timeline.events
         self._by_event = by_event
-        self._focus = _focused(timeline) if focus is None else focus
+        self._focus = focused(timeline) if focus is None else focus
         self._changes = changes_of(self._events)
 
     def draw(self) -> str:
@@ -134,14 +134,13 @@ class _Still:
             text(_MARGIN + 44, y + 18, about, "", _TABLE_WIDTH - 50),
         ]
         y += 34
-        heat = heat_of(self._state, view.seq)
         for entry in shown:
-            parts += self._row(entry, view, y, heat.get(entry.block))
+            parts += self._row(entry, view, y)
             y += _ROW
         written = _tail([view.output.lstrip(" "), view.pending], _TABLE_WIDTH - 20)
         return [*parts, text(_MARGIN, y + 20, f"“{written}”")], y + 30
 
-    def _row(self, entry: Entry, view: SequenceView, y: float, share: int | None) -> Iterator[str]:
+    def _row(self, entry: Entry, view: SequenceView, y: float) -> Iterator[str]:
         """Draw `logical → physical`, how full it is, and the tokens that lie in it."""
         filled = f"{len(entry.tokens)}/{len(entry.tokens) + entry.num_empty}"
         x = _MARGIN + 48
@@ -150,10 +149,10 @@ class _Still:
         yield letter(x + 26, y + 19, f"{'s' * view.is_swapped}{entry.block}", view.seq)
         count = f"×{entry.ref_count}" if entry.ref_count > 1 else ""
         yield text(x + 60, y + 19, f"{filled} {count}", "quiet")
-        width = _TABLE_WIDTH - 140 - (90 if share is not None else 0)
+        width = _TABLE_WIDTH - 140 - (90 if entry.share is not None else 0)
         yield from _slots(entry, view, _MARGIN + 190, y, width - 50)
-        if share is not None:
-            yield from _share(_MARGIN + _TABLE_WIDTH - 90, y, share)
+        if entry.share is not None:
+            yield from _share(_MARGIN + _TABLE_WIDTH - 90, y, entry.share)
 
     # --- the pool ---------------------------------------------------------------------------------
 
@@ -166,17 +165,6 @@ class _Still:
         heat = heat_of(self._state, self._focus) if self._focus is not None else {}
         drawn = draw_pool(self._state, place, self._changes.blocks, self._focus, heat)
         return [text(_POOL_X, y, about, "quiet"), *drawn], y + 12 + place.height(header.num_blocks)
-
-
-def _focused(timeline: Timeline) -> int | None:
-    """Give the sequence that the newest telling event is about, else the first that has blocks."""
-    state = timeline.state
-    newest_first = timeline.events[::-1]
-    for event in sorted(newest_first, key=lambda event: event.kind in ROUTINE):
-        seq = event.for_seq if isinstance(event, ev.BlockEvicted) else getattr(event, "seq", None)
-        if seq in state.tables:
-            return int(seq)
-    return min(state.tables or state.swap_tables or state.sequences, default=None)
 
 
 def _slots(entry: Entry, view: SequenceView, x: float, y: float, width: float) -> Iterator[str]:

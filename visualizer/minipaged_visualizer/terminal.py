@@ -6,7 +6,8 @@
     history       used blocks over time
     keys
 
-Narrow terminals put the events below the sequences; small ones get a few clear lines.
+Narrow terminals put the events below the sequences; small ones get a few clear lines. Projected,
+there is large type and little of it between title and keys (`projector_view`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from minipaged_visualizer.lines import columns, line, padded, rule
 from minipaged_visualizer.numbers_view import draw_counts, draw_history, draw_keys, draw_title
 from minipaged_visualizer.options import Options
 from minipaged_visualizer.pool_view import Grid, choose_shape
+from minipaged_visualizer.projector_view import draw_projector
 from minipaged_visualizer.safe_text import fit
 from minipaged_visualizer.sequences_view import draw_sequences
 from minipaged_visualizer.timeline import Timeline
@@ -75,6 +77,8 @@ class _Picture:
             return draw_help()
         if self._width < MIN_WIDTH or self._height < MIN_HEIGHT - 2:
             return self._small()
+        if self._options.is_projected:
+            return draw_projector(self._timeline, self._options, self._width, self._height)
         return self._full()
 
     def _small(self) -> list[Text]:
