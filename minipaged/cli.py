@@ -44,6 +44,9 @@ Beam = Annotated[Optional[int], typer.Option(help="Search with so many beams, do
 BlockSize = Annotated[int, typer.Option(help="Tokens in a block.")]
 NumBlocks = Annotated[Optional[int], typer.Option(help="Blocks in the pool.")]
 TraceFile = Annotated[Optional[Path], typer.Option("--trace", help="Write every event there.")]
+LabRequests = Annotated[int, typer.Option(help="Requests of each simulation.", min=1)]
+LabSeed = Annotated[int, typer.Option(help="The same seed draws the same lengths.")]
+Page = Annotated[Optional[Path], typer.Option(help="Draw charts there (needs plotly).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
 
 
@@ -216,6 +219,25 @@ def zoo(
     from minipaged.commands.zoo import show_zoo
 
     show_zoo(name, run_all, seed, trace, as_json)
+
+
+@app.command()
+def paper(
+    names: Annotated[
+        Optional[list[str]],
+        typer.Argument(help="fig1, fig2, fig13, ... or all.", show_default=False),
+    ] = None,
+    requests: LabRequests = 1000,
+    seed: LabSeed = 0,
+    html: Page = None,
+    png: Annotated[Optional[Path], typer.Option(help="Write each chart into a folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild figures of the PagedAttention paper: reported beside simulated."""
+    from minipaged.commands.paper import show_paper
+    from minipaged.lab.paper.study import Scale
+
+    show_paper(names or ["all"], Scale(requests, seed), as_json, html, png)
 
 
 def main() -> None:
