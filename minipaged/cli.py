@@ -240,6 +240,40 @@ def paper(
     show_paper(names or ["all"], Scale(requests, seed), as_json, html, png)
 
 
+@app.command()
+def sweep(
+    block_size: Annotated[str, typer.Option(help="Sizes to try.")] = "1,2,4,8,16,32,64,128",
+    workload: Annotated[str, typer.Option(help="sharegpt, alpaca or a file.")] = "sharegpt",
+    requests: LabRequests = 300,
+    seed: LabSeed = 0,
+    n: Samples = 1,
+    html: Page = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try block sizes on a workload: waste against overhead, and the size to take."""
+    from minipaged.commands.sweep import parse_sizes, show_sweep
+    from minipaged.lab.loads import Load
+
+    load = Load(workload, requests, seed, width=n)
+    show_sweep(parse_sizes(block_size), load, as_json, html)
+
+
+@app.command()
+def compare(
+    what: Annotated[
+        str, typer.Argument(help="preemption, eviction, prefix-cache, chunked-prefill, batching.")
+    ],
+    requests: LabRequests = 300,
+    seed: LabSeed = 0,
+    html: Page = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two ways to do the same under the same load."""
+    from minipaged.commands.compare import show_comparison
+
+    show_comparison(what, requests, seed, as_json, html)
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
     _prepare_streams()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from minipaged.errors import ConfigError
@@ -66,7 +66,11 @@ class Load:
         workload = islice(self._plain(), self.num_requests)
         if self.prefix:
             workload = with_system_prompt(workload, self.prefix)
-        return with_beams(workload, recorded_trees(self.width)) if self.beams else workload
+        if self.beams:
+            return with_beams(workload, recorded_trees(self.width))
+        if self.width > 1:
+            return (replace(request, width=self.width) for request in workload)
+        return workload
 
     def _plain(self) -> Iterator[LabRequest]:
         if self.name == "chat":
@@ -77,4 +81,4 @@ class Load:
             workload = read_workload(self.name)
             return workload if self.rate is None else at_rate(workload, self.rate, self.seed)
         drawn = lengths(statistics, self.num_requests, seed=self.seed)
-        return requests(drawn, rate=self.rate, width=self.width, seed=self.seed)
+        return requests(drawn, rate=self.rate, seed=self.seed)
