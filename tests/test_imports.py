@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "minipaged_kernels": {"numpy", "torch", "triton", "minipaged.errors", "minipaged.memory"},
     "minipaged_visualizer": {
         *("minipaged.memory", "minipaged.errors"),
-        *("rich", "plotly", "anywidget", "traitlets"),
+        *("rich", "plotly", "anywidget", "ipywidgets", "traitlets"),
     },
 }
 # Each knows those before it at most, directly or through others; the arrows of ARCHITECTURE.md.

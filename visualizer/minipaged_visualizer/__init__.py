@@ -1,26 +1,28 @@
 """Views of a trace. They read events and nothing else: no engine, no torch, no model.
 
-`MemoryPlayer` is the notebook widget. It is loaded when it is asked for, so that the terminal and
-the pages need no anywidget.
+`MemoryPlayer` is the notebook widget, `LiveSession` one around a running engine. They are loaded
+when they are asked for, so that the terminal and the pages need no anywidget.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minipaged_visualizer.html_page import export_html
+    from minipaged_visualizer.live_session import LiveSession
     from minipaged_visualizer.memory_player import MemoryPlayer
 
-__all__ = ["MemoryPlayer", "export_html"]
+__all__ = ["LiveSession", "MemoryPlayer", "export_html"]
+_HOMES = {
+    "LiveSession": "live_session",
+    "MemoryPlayer": "memory_player",
+    "export_html": "html_page",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "MemoryPlayer":
-        from minipaged_visualizer.memory_player import MemoryPlayer
-
-        return MemoryPlayer
-    if name == "export_html":
-        from minipaged_visualizer.html_page import export_html
-
-        return export_html
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

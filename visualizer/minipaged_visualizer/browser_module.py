@@ -70,4 +70,5 @@ def _as_function(name: str, source: str) -> str:
 
 
 def _read(name: str) -> str:
-    return resources.files(__package__).joinpath("static").joinpath(name).read_text(encoding="utf-8")
+    static = resources.files(__package__).joinpath("static")
+    return static.joinpath(name).read_text(encoding="utf-8")

@@ -54,6 +54,16 @@ export function ownersOf(tables) {
   return owners;
 }
 
+// Attention in a deep trace: 1/1000 for each block of a sequence's table, in the last layer that is
+// recorded; of heads the mean (-1) if there is one, else the first. Null where nothing is known.
+export function heatOf(state, seq) {
+  const recorded = state.attention.get(seq);
+  if (!recorded || !state.tables.has(seq)) return null;
+  const places = [...recorded.keys()].map((key) => key.split(",").map(Number));
+  const [layer, head] = places.sort(([a, b], [c, d]) => c - a || b - d)[0];
+  return { layer, head, permille: recorded.get(`${layer},${head}`) };
+}
+
 // The captions of a step, each with its sign and the events that it covers.
 export function linesOf(step, story) {
   let first = 0;

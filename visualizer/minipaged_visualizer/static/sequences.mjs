@@ -1,6 +1,7 @@
 // The rail of sequences, and the focused one: its logical blocks with their tokens, and its table.
 
 import { el, plural, refill, token } from "./dom.mjs";
+import { heatOf } from "./frame.mjs";
 import { chip, letters } from "./marks.mjs";
 import { outputOf } from "./reducer.mjs";
 
@@ -55,6 +56,7 @@ export class BlockTable {
           el("th", { scope: "col", class: "mp-logical" }, "logical"),
           el("th", { scope: "col" }, "tokens"),
           el("th", { scope: "col", class: "mp-filled" }, "filled"),
+          this.heatHead = el("th", { scope: "col", class: "mp-heat", hidden: true }, "attention"),
           el("th", { scope: "col", class: "mp-physical" }, "physical"))),
         this.rows));
     this.root = el("section", { class: "mp-blocks" }, this.title, this.scroller, this.about);
@@ -74,6 +76,8 @@ export class BlockTable {
     const table = state.tables.get(focus) ?? state.swapTables.get(focus) ?? [];
     const numTokens = state.numTokens.get(focus) ?? 0;
     const numNew = frame.changes.newTokens.get(focus) ?? 0;
+    this.heat = heatOf(state, focus);
+    this.heatHead.hidden = !this.heat;
     refill(this.title, "Block table of ", chip(focus), ...this.#about(sequence, numTokens));
     refill(this.rows, table.map((block, index) => this.#row(frame, block, index, numTokens, numNew)));
     refill(this.about, ...pending(sequence, table, numTokens));
@@ -106,6 +110,7 @@ export class BlockTable {
       el("th", { scope: "row", class: "mp-logical" }, String(index)),
       el("td", {}, slots(contents, old, size)),
       el("td", { class: "mp-filled" }, `${filled} of ${size}`),
+      this.heat && heatCell(this.heat.permille[index] ?? 0),
       physical);
   }
 
@@ -118,6 +123,13 @@ export class BlockTable {
     if (top < scrollTop + 24) this.scroller.scrollTop = top - 24;
     else if (bottom > scrollTop + clientHeight) this.scroller.scrollTop = bottom - clientHeight;
   }
+}
+
+// How much the newest token looked at a block.
+function heatCell(permille) {
+  const words = `${(permille / 10).toFixed(1)} %`;
+  return el("td", { class: "mp-heat" },
+    el("meter", { min: 0, max: 1000, value: permille, "aria-label": "attention" }), ` ${words}`);
 }
 
 // The slots of a block: tokens, those from `old` on outlined as new, then the empty ones.
