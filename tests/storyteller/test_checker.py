@@ -14,12 +14,12 @@ PROMPT = "Tell a story about a fox and a kite.\n\n"
 STORY = (
     "Once upon a time there was a shy fox named Ruby. She lived near an old oak and owned a red "
     "kite. She wanted to give the kite to her uncle, who lived behind the mill. One windy morning "
-    "Ruby took the kite and ran down the hill. Suddenly the wind blew the kite into a pine. Ruby "
-    'sighed. Just then a kind owl came by and asked, "What is wrong, little fox?" "My kite hangs '
-    'in the pine," said Ruby. "I will help you," said the owl. Together they shook the pine and '
-    "got the kite. Ruby thanked the owl with a song. At sunset she reached the mill and gave the "
-    "red kite to her uncle. Ever after Ruby and the owl were good friends and often sang near the "
-    "old oak."
+    "Ruby took the red kite and ran down the hill. Suddenly the wind blew the kite into a pine. "
+    'Ruby sighed. Just then a kind owl came by and asked, "What is wrong, little fox?" "My red '
+    'kite hangs in the pine," said Ruby. "I will help you," said the owl. Together they shook the '
+    "pine and got the kite. Ruby thanked the owl with a song. Now she could give the kite to her "
+    "uncle. At sunset she reached the mill and gave the red kite to her uncle. Ever after Ruby and "
+    "the owl were good friends and often sang near the old oak."
 )
 
 
@@ -44,13 +44,16 @@ def test_a_story_may_go_on_from_its_first_sentence() -> None:
         ("Ruby thanked", "Nick thanked"),
         ("little fox", "little hen"),  # kind
         ("shy fox", "shy cat"),  # not the one that was asked for
-        ("My kite", "My drum"),  # thing
+        ("My red kite", "My red drum"),  # thing
+        ("My red", "My blue"),  # color
+        ("took the red", "took the pink"),
         ("owned a red kite", "owned a red drum"),
         ("the red kite to", "the blue kite to"),  # color
         ("said the owl", "said the crow"),  # friend
         ("reached the mill", "reached the farm"),  # place
         ("gave the red kite to her uncle", "gave the red kite to her aunt"),  # who waits
         ("gave the red", "lent the red"),  # wish
+        ("could give", "could lend"),
         ("in the pine", "in the birch"),  # trouble
         ("shook the pine", "chased the pine"),
         ("near the old oak", "near the tall elm"),  # home

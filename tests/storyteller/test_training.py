@@ -280,7 +280,7 @@ def test_the_schedule_goes_up_and_straight_down() -> None:
     assert rates.index(max(rates)) == 9
     assert rates[50:52] == pytest.approx([0.5, 0.49])
     assert 0 < rates[-1] <= 0.01
-    assert [recipe.length(step) for step in (0, 74, 75, 99)] == [256, 256, 1024, 1024]
+    assert [recipe.length(step) for step in (0, 74, 75, 99)] == [320, 320, 1024, 1024]
 
 
 # --- scoring

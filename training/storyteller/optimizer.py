@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-_WEIGHT_DECAY = 0.01
+_WEIGHT_DECAY = 0.1
+_EMBEDDING_SHARE = 0.1  # of the learning rate: so words stay apart (see model.py)
 _MAX_GRADIENT_NORM = 1.0
 
 
@@ -25,7 +26,7 @@ class Optimizer:
         matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name]
         others = [p for name, p in named if p.ndim != 2 or "embed" in name]
         self._parts: list[torch.optim.Optimizer] = [
-            # its updates get AdamW's usual size, so one learning rate serves both
+            # its updates get AdamW's usual size
             torch.optim.Muon(
                 matrices, lr=0.0, weight_decay=_WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw"
             ),
@@ -35,9 +36,9 @@ class Optimizer:
     def step(self, share: float) -> None:
         """Move the weights along their gradients and clear these."""
         nn.utils.clip_grad_norm_(self._parameters, _MAX_GRADIENT_NORM)
-        for part in self._parts:
+        for part, rate in zip(self._parts, (1.0, _EMBEDDING_SHARE), strict=True):
             for group in part.param_groups:
-                group["lr"] = share * self._learning_rate
+                group["lr"] = share * rate * self._learning_rate
             part.step()
             part.zero_grad(set_to_none=True)
 

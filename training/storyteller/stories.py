@@ -42,11 +42,11 @@ _STORY: Final = {
     "wish": "{He} [hoped|longed|planned|wanted|wished] to {do} the {thing} to {his} {person}, who "
     "lived [behind|beside|near|next to] the {goal}.",
     "departure": "[Early one|Late one|One] [bright|cold|foggy|quiet|rainy|sunny|warm|windy] "
-    "[afternoon|evening|morning] {name} [packed|picked up|took] the {thing} and "
+    "[afternoon|evening|morning] {name} [packed|picked up|took] the {color} {thing} and "
     "[hurried|ran|walked|went] [along the road|down the hill|over the fields|through the woods"
     "|up the valley].",
     "thanks": "{name} thanked the {helper} [again and again|many times|with a cake|with a hug"
-    "|with a song].",
+    "|with a song]. [At last|Now|Once more] {he} could {do} the {thing} to {his} {person}.",
     "ending": "[At sunset|Before dark|That night|The next day|Two days later] {he} [came to|found"
     "|reached] the {goal} and {did} the {color} {thing} to {his} {person}. [After that day"
     "|Ever after|From then on] {name} and the {helper} were [best|close|good|true] friends and "
@@ -57,10 +57,10 @@ _TROUBLE: Final = {
     "trouble": "[After a while|All at once|Before long|Soon|Suddenly] "
     "[<wind>|<fall>|<theft>|<barrier>|<weather>|<drop>]",
     "wind": "the wind [blew|carried|lifted|pulled] the {thing} into a {tree}. <meeting> "
-    '"My {thing} [hangs|is caught|is stuck] in the {tree},<offer> '
+    '"My {color} {thing} [hangs|is caught|is stuck] in the {tree},<offer> '
     "<both> [climbed|pulled|shook] the {tree} and [caught|freed|got] the {thing}.",
     "fall": "{he} fell over a [root|stick|stone], and the {thing} [fell|flew|rolled] into a "
-    '{water}. <meeting> "My {thing} [floats|is|lies] in the {water},<offer> '
+    '{water}. <meeting> "My {color} {thing} [floats|is|lies] in the {water},<offer> '
     "<both> [built|found|made|took] a [boat|net|raft] and [fished|lifted|pulled] the {thing} out "
     "of the {water}.",
     "theft": "{he} met a {thief}, who [grabbed|stole|took] the {thing}. <meeting> "
@@ -73,7 +73,7 @@ _TROUBLE: Final = {
     '"I [am lost in|cannot see in|do not like] the {veil},<offer> '
     "<both> [hurried|walked|went] through the {veil} and found the [path|road|way] again.",
     "drop": "the {thing} [fell|flew|rolled] into a {hole}. <meeting> "
-    '"My {thing} [is lost|is stuck|lies] in the {hole},<offer> '
+    '"My {color} {thing} [is lost|is stuck|lies] in the {hole},<offer> '
     "<both> [brought|found|made|took] a [ladder|rope|stick] and [lifted|pulled|rolled] the {thing} "
     "out of the {hole}.",
     "meeting": "{name} [cried|sat down|sighed|stood still|wept]. [Just then|Luckily|Then] "

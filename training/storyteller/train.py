@@ -58,7 +58,7 @@ class Run:
         result = score(trainer.model, trainer.tokenizer, self.watched)
         point = {
             "step": trainer.step,
-            "tokens": trainer.step * trainer.recipe.tokens_per_step,
+            "tokens": sum(map(trainer.recipe.tokens, range(trainer.step))),
             "loss": round(loss, 4),
             "excess": round(result.excess, 5),
             "seconds": round(seconds, 1),  # of training since the point before

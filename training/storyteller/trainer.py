@@ -34,12 +34,12 @@ class Recipe:
     The first steps see contexts of `short` tokens, the last `long_share` of them the full length.
     """
 
-    steps: int = 9000
+    steps: int = 4000
     seed: int = 1
     tokens_per_step: int = 4096
-    short: int = 256
+    short: int = 320
     long_share: float = 0.25
-    learning_rate: float = 1e-2
+    learning_rate: float = 4e-3
     warmup: int = 100
     bf16: bool = True
     shape: ModelShape = field(default_factory=ModelShape)
@@ -48,6 +48,14 @@ class Recipe:
         """Give the context length of a step, in tokens."""
         is_long = step >= (1 - self.long_share) * self.steps
         return self.shape.max_position_embeddings if is_long else self.short
+
+    def rows(self, step: int) -> int:
+        """Give how many contexts a step sees."""
+        return max(1, self.tokens_per_step // self.length(step))
+
+    def tokens(self, step: int) -> int:
+        """Give how many tokens a step is trained on."""
+        return self.rows(step) * self.length(step)
 
     def rate(self, step: int) -> float:
         """Give the learning rate's share of its highest: a short way up, a straight way down."""
@@ -79,10 +87,8 @@ class Trainer:
     def batch(self, step: int) -> Tensor:
         """Give the rows of a step. [rows, length + 1]."""
         length, seed = self.recipe.length(step), self.recipe.seed
-        rows = max(1, self.recipe.tokens_per_step // length)
-        return torch.tensor(
-            [row(self.tokenizer, f"{seed}/{step}/{i}", length + 1) for i in range(rows)]
-        )
+        rows = range(self.recipe.rows(step))
+        return torch.tensor([row(self.tokenizer, f"{seed}/{step}/{i}", length + 1) for i in rows])
 
     def save(self, path: Path) -> None:
         """Write the state; a file that is there already stays whole until the new one is."""
