@@ -32,7 +32,12 @@ from minipaged.memory.contiguous import ContiguousManager
 from minipaged.memory.events import Observer
 from minipaged.memory.kv_cache_manager import KVCacheManager
 from minipaged.memory.manager import MemoryManager
-from minipaged.memory.reservation import ReserveMax, ReserveOracle, ReservePow2
+from minipaged.memory.reservation import (
+    ReservationPolicy,
+    ReserveMax,
+    ReserveOracle,
+    ReservePow2,
+)
 
 SYSTEMS = ("orca-max", "orca-pow2", "orca-oracle", "paged")
 MAX_LEN = 2048  # OPT's and LLaMA's longest text
@@ -110,6 +115,7 @@ class Run:
                 enable_prefix_caching=self.prefix_caching,
                 notify=notify,
             )
+        policies: tuple[ReservationPolicy, ...]
         policies = (ReserveMax(MAX_LEN), ReservePow2(MAX_LEN), ReserveOracle())
         policy = next(policy for policy in policies if policy.name == self.system)
         return ContiguousManager(self.num_blocks, 1, policy, notify=notify)

@@ -3,7 +3,8 @@
     empty      of what sequences hold, the part without a token: grows with the block
     table      entries of a sequence's block table on average, 4 bytes each: shrinks with it
     copy       one copy-on-write, inside the GPU's memory: grows
-    swap       a sequence of average length out and back over the bus: shrinks
+    swap       a sequence of average length out and back over the bus: shrinks, as long as a block
+               is not longer than a text
 
 The recommended size is the largest with at least 99 % of the best throughput: it has the shortest
 tables and the fewest copies to start among those that waste nothing that matters.
@@ -26,7 +27,7 @@ ENOUGH = 0.99
 
 @dataclass(frozen=True)
 class SizeResult:
-    """One block size; `empty`, and the part of it that stays so (`never`), are % of what is held."""
+    """One block size; `empty`, and its part that stays so (`never`), are % of what is held."""
 
     block_size: int
     empty: float

@@ -86,7 +86,7 @@ def test_every_question_has_an_answer(name: str) -> None:
 
 
 def test_an_unknown_question_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="compare preemption, .* not 'coffee'"):
+    with pytest.raises(ConfigError, match=r"compare preemption, .* not 'coffee'"):
         compare("coffee", 10)
 
 

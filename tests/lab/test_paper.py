@@ -215,7 +215,7 @@ def test_all_figures_are_rebuilt_and_say_what_is_not() -> None:
 
 
 def test_an_unknown_figure_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="figures are fig1, .* not 'fig3'"):
+    with pytest.raises(ConfigError, match=r"figures are fig1, .* not 'fig3'"):
         rebuild(["fig3"], Scale(10))
 
 

@@ -77,11 +77,9 @@ def _largest_good(load: str, relative: list[float]) -> Row:
         for size, value in zip(SIZES, relative, strict=True)
         if value <= min(relative) * (1 + NEAR / 100)
     ]
-    best = BEST[load]
-    largest = best.stop - 1
-    words = f"{best.start} to {largest}"
+    words = f"{BEST[load].start} to {BEST[load].stop - 1} best"
     what = f"{LOADS[load]}: largest block within {NEAR:g} % of the best"
-    return Row(what, largest, max(good), "tokens", None, words)
+    return Row(what, None, max(good), "tokens", words=words)
 
 
 STUDY = Study(runs, build)

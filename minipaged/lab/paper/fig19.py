@@ -47,7 +47,6 @@ def build(scale: Scale, outcomes: Outcomes) -> Figure:
         for how in ("recompute", "swap")
     }
     preempted = outcomes[_run(scale, 16, "recompute")].num_preemptions
-    comparable = {"unit": "x", "words": "comparable"}
     return Figure(
         name="fig19",
         title="Recompute against swap",
@@ -56,7 +55,13 @@ def build(scale: Scale, outcomes: Outcomes) -> Figure:
         rows=(
             Row("(a) swap / recompute, blocks of 1", None, ratio[1], "x", words="swap is slow"),
             *(
-                Row(f"(a) swap / recompute, blocks of {size}", None, ratio[size], **comparable)
+                Row(
+                    f"(a) swap / recompute, blocks of {size}",
+                    None,
+                    ratio[size],
+                    "x",
+                    words="comparable",
+                )
                 for size in (16, 32, 64)
             ),
             Row("(a) recompute, blocks of 256 / of 1", 1.0, recompute[-1] / recompute[0], "x", 1),
