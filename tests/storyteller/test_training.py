@@ -229,13 +229,14 @@ def test_training_twice_or_in_two_parts_gives_equal_weights(
 def test_another_seed_gives_other_weights(tokenizer: tokenizers.Tokenizer) -> None:
     other = train(Recipe(**{**vars(RECIPE), "seed": 2}), tokenizer, 1)
     one = train(RECIPE, tokenizer, 1)
-    assert not torch.equal(one.model.model.norm.weight, other.model.model.norm.weight)
+    embeddings = [each.model.model.embed_tokens.weight for each in (one, other)]
+    assert not torch.equal(*embeddings)
 
 
 def test_the_loss_falls(tokenizer: tokenizers.Tokenizer) -> None:
-    trainer = Trainer(Recipe(**{**vars(RECIPE), "learning_rate": 2e-2}), tokenizer)
+    trainer = Trainer(Recipe(**{**vars(RECIPE), "learning_rate": 5e-2}), tokenizer)
     losses = [trainer.advance() for _ in range(20)]
-    assert losses[0] == pytest.approx(math.log(TINY.vocab_size), rel=0.05)
+    assert losses[0] == pytest.approx(math.log(TINY.vocab_size), rel=0.1)
     assert losses[-1] < losses[0] - 0.3
 
 
