@@ -133,3 +133,11 @@ def test_letters_have_the_size_that_is_promised() -> None:
         assert len(rows) == height
         assert max(map(len, rows)) <= columns_of("AB7→??", size)
     assert wrapped("A TAKES 12345678901234567890", 40, 1, 3) is None
+
+
+def test_the_text_is_that_of_the_sequence_in_the_headline() -> None:
+    timeline = timeline_of(everything())
+    timeline.last()
+    text = "\n".join(seen(timeline, 80, 24))
+    assert "E is finished" in text
+    assert "“Stars are slow" in text

@@ -1,0 +1,135 @@
+"""Draw the pictures of visualizer/README.md, one of each view, from a run that is recorded here.
+
+python docs/pictures.py                             the model that minipaged comes with
+python docs/pictures.py --model smollm2             another one
+python docs/pictures.py --trace deep.jsonl.gz       a deep trace that is there already
+python docs/pictures.py --chromium chromium         also the page and the charts, by a browser
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import runpy
+import subprocess
+import tempfile
+from pathlib import Path
+
+from minipaged_visualizer.charts_page import charts_page
+from minipaged_visualizer.html_page import to_html
+from minipaged_visualizer.options import Options
+from minipaged_visualizer.svg_gantt import gantt
+from minipaged_visualizer.svg_still import still
+from minipaged_visualizer.terminal import Screen
+from minipaged_visualizer.timeline import Position, Timeline
+from rich.console import Console
+from rich.terminal_theme import SVG_EXPORT_THEME
+
+from minipaged.memory.events import Attended, BlockCopied, Event
+from minipaged.memory.trace import Trace
+
+FOLDER = Path(__file__).parent / "pictures"
+CODE_FORMAT = runpy.run_path(str(Path(__file__).with_name("picture.py")))["CODE_FORMAT"]
+PAGE_SIZE, CHARTS_SIZE = "1280,900", "1000,1360"
+
+
+def record(model: str | None) -> Trace:
+    """Run a shared prefix, three samples and a late request, and record where they look."""
+    from minipaged import LLM, SamplingParams
+
+    story = "Tell a story about a fox and a"
+    arrivals = {0: (f"{story} kite.", 3), 5: (f"{story} drum.", 1), 9: (f"{story} boat.", 1)}
+    options = {"block_size": 4, "num_blocks": 48, "max_num_seqs": 6}
+    with LLM(*([model] if model else []), trace="deep", **options) as llm:
+        for step in range(40):
+            if step in arrivals:
+                prompt, n = arrivals[step]
+                params = SamplingParams(
+                    n=n, temperature=0.9, seed=step, max_tokens=20, ignore_eos=True
+                )
+                llm.add_request(prompt, params)
+            llm.step()
+    assert llm.trace is not None
+    return llm.trace
+
+
+def find(trace: Trace, kind: type[Event]) -> Position:
+    """Give the place behind the first event of a kind: a picture must show what it claims."""
+    for number, step in enumerate(trace.steps):
+        for index, event in enumerate(step.events):
+            if isinstance(event, kind):
+                return Position(number, index + 1)
+    raise SystemExit(f"the trace has no event of kind {kind.kind!r}")
+
+
+def terminal(trace: Trace, place: Position, options: Options, width: int, height: int) -> str:
+    """Give the terminal view of a moment as SVG."""
+    timeline = Timeline(trace.header)
+    for step in trace.all_steps():
+        timeline.append(step)
+    timeline.go_to(place)
+    console = Console(
+        width=width,
+        height=height,
+        record=True,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+    )
+    console.print(Screen(timeline, options))
+    return console.export_svg(
+        title="minipaged watch",
+        theme=SVG_EXPORT_THEME,
+        code_format=CODE_FORMAT,
+        unique_id="watch",
+    )
+
+
+def svgs(trace: Trace) -> dict[str, str]:
+    """Give the pictures that need no browser, by name."""
+    copy, attended = find(trace, BlockCopied), find(trace, Attended)
+    late = min(attended.number + 12, len(trace.steps) - 1)
+    step = trace.steps[late]
+    end = Position(late, len(step.events))
+    paused = Options(is_paused=True, is_projected=True, by_event=True)
+    return {
+        "terminal": terminal(trace, end, Options(focus=0), 112, 32),
+        "projector": terminal(trace, copy, paused, 96, 26),
+        "still": still(trace, trace.steps[copy.number].step, copy.event),
+        "attention": still(trace, step.step, focus=0),
+        "gantt": gantt(trace),
+    }
+
+
+def photograph(browser: str, html: str, size: str, picture: Path) -> None:
+    """Let a browser without a window draw a page."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        page.write_text(html, encoding="utf-8")
+        command = [
+            *(browser, "--headless", "--no-sandbox", "--hide-scrollbars", "--disable-gpu"),
+            *(f"--window-size={size}", f"--screenshot={picture}", page.as_uri()),
+        ]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
+def main() -> None:
+    """Read the arguments and write the pictures."""
+    parser = argparse.ArgumentParser(description="Draw the pictures of visualizer/README.md.")
+    parser.add_argument("--model", help="Whose texts are shown.")
+    parser.add_argument("--trace", type=Path, help="A deep trace, instead of a run.")
+    parser.add_argument("--chromium", help="A browser for the page and the charts.")
+    parser.add_argument("--output", type=Path, default=FOLDER)
+    arguments = parser.parse_args()
+    trace = Trace.load(arguments.trace) if arguments.trace else record(arguments.model)
+    arguments.output.mkdir(exist_ok=True)
+    for name, svg in svgs(trace).items():
+        (arguments.output / f"{name}.svg").write_text(svg, encoding="utf-8")
+    if arguments.chromium:
+        pages = {"page": (to_html(trace), PAGE_SIZE), "charts": (charts_page(trace), CHARTS_SIZE)}
+        for name, (html, size) in pages.items():
+            photograph(arguments.chromium, html, size, arguments.output / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
