@@ -63,7 +63,7 @@ class Load:
 
     def requests(self) -> Iterator[LabRequest]:
         """Yield the requests, in order of arrival."""
-        workload = islice(self._plain(), self.num_requests)
+        workload: Iterator[LabRequest] = islice(self._plain(), self.num_requests)
         if self.prefix:
             workload = with_system_prompt(workload, self.prefix)
         if self.beams:

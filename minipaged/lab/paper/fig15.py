@@ -79,7 +79,7 @@ def build(scale: Scale, outcomes: Outcomes) -> Figure:
 
 def _chart(what: str, reported: Mapping[int, float], rows: tuple[Row, ...]) -> Chart:
     half = len(rows) // 2
-    series = {
+    series: dict[str, list[float | None]] = {
         "reported by the paper": list(reported.values()),
         "simulated, by request": [row.simulated for row in rows[:half]],
         "simulated, over time": [row.simulated for row in rows[half:]],
