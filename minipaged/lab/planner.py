@@ -22,7 +22,7 @@ from minipaged.lab.hardware import GIB, Gpu
 from minipaged.lab.models import ModelShape
 from minipaged.lab.workloads import SHAREGPT
 from minipaged.memory.block_table import blocks_for
-from minipaged.memory.buddy import BuddyPool
+from minipaged.memory.buddy import most_slabs
 from minipaged.memory.reservation import (
     ReservationPolicy,
     ReserveMax,
@@ -31,6 +31,7 @@ from minipaged.memory.reservation import (
 )
 
 UTILIZATION = 0.9  # vLLM's default for gpu_memory_utilization; the rest is for activations
+MAX_GPUS = 2**20
 
 # The share of the prompt in ShareGPT's texts.
 PROMPT_SHARE = SHAREGPT.mean_prompt / (SHAREGPT.mean_prompt + SHAREGPT.mean_new)
@@ -155,9 +156,9 @@ class _Text(NamedTuple):
 
 
 def _plan_slabs(policy: ReservationPolicy, text: _Text, num_slots: int) -> AllocatorPlan:
-    # A slot is kept for every token here; policies leave out the one that is drawn last.
-    reserved = policy.reserve(text.prompt, text.new + 1)
-    num_requests = BuddyPool(num_slots).most_slabs(reserved)
+    # A slot is kept for every token here; a policy may leave out the one that is drawn last.
+    reserved = max(policy.reserve(text.prompt, text.new), text.length)
+    num_requests = most_slabs(num_slots, reserved)
     shares = _shares(text, reserved, reserved - text.length, num_requests / num_slots)
     return AllocatorPlan(
         policy.name, reserved, num_requests, num_requests, _unused(text, reserved), *shares
@@ -167,18 +168,25 @@ def _plan_slabs(policy: ReservationPolicy, text: _Text, num_slots: int) -> Alloc
 def _plan_blocks(text: _Text, num_slots: int, block_size: int) -> AllocatorPlan:
     """A block is taken when a token needs it: only a request's last one has room to spare."""
     at_end = block_size * blocks_for(text.length, block_size)
-    slots = [
-        block_size * blocks_for(num_tokens, block_size)
-        for num_tokens in range(text.prompt, text.length)
-    ]
-    held = sum(slots) / text.new
-    never = sum(max(each - text.length, 0) for each in slots) / text.new
+    held = _slots_in_all(text.prompt, text.length, block_size) / text.new
+    with_last_block = min(text.new, text.length - 1 - (at_end - block_size))
+    never = (at_end - text.length) * with_last_block / text.new
     pool = num_slots // block_size * block_size
-    num_requests = int(pool / held)
+    num_requests = int(pool / held) if at_end <= pool else 0
     shares = _shares(text, held, never, num_requests / num_slots)
     return AllocatorPlan(
         "paged", at_end, num_requests, pool // at_end, _unused(text, at_end), *shares
     )
+
+
+def _slots_in_all(start: int, stop: int, block_size: int) -> int:
+    """Add up the slots in the blocks of texts of `start`, ..., `stop` - 1 tokens."""
+
+    def below(num_tokens: int) -> int:  # texts of 1, ..., num_tokens
+        full, rest = divmod(num_tokens, block_size)
+        return block_size * (block_size * full * (full + 1) // 2 + rest * (full + 1))
+
+    return below(stop - 1) - below(start - 1)
 
 
 def _unused(text: _Text, slots: int) -> float:
@@ -219,8 +227,8 @@ def _checked_prompt(mean_len: int, mean_prompt: int | None) -> int:
 
 
 def _kv_bytes(model: ModelShape, gpu: Gpu, num_gpus: int) -> int:
-    if num_gpus < 1:
-        raise ConfigError(f"num_gpus must be at least 1, not {num_gpus}")
+    if not 1 <= num_gpus <= MAX_GPUS:
+        raise ConfigError(f"num_gpus must be from 1 to {MAX_GPUS}, not {num_gpus}")
     usable = int(num_gpus * gpu.memory * UTILIZATION)
     weights = model.weight_bytes()
     if usable - weights < model.kv_bytes_per_token():

@@ -22,6 +22,15 @@ def order_for(num_blocks: int) -> int:
     return (num_blocks - 1).bit_length()
 
 
+def most_slabs(pool_blocks: int, num_blocks: int) -> int:
+    """Give how many slabs of `num_blocks` an empty pool of `pool_blocks` could hand out.
+
+    >>> most_slabs(15728, 2048), most_slabs(15, 5)
+    (7, 1)
+    """
+    return pool_blocks >> order_for(num_blocks)
+
+
 class BuddyPool:
     """A fixed number of blocks that are handed out in slabs of 1, 2, 4, 8, ... neighbours.
 
@@ -64,9 +73,10 @@ class BuddyPool:
         wanted = order_for(num_blocks)
         order = next((k for k in range(wanted, len(self._free)) if self._free[k]), None)
         if order is None:
+            longest = max(map(len, self.free_slabs()), default=0)
             raise OutOfBlocksError(
-                f"need {1 << wanted} blocks in a row, "
-                f"{self.num_free} of {self.num_blocks} free, but not in one piece"
+                f"need {1 << wanted} blocks in a row, {self.num_free} of {self.num_blocks} free, "
+                f"at most {longest} in one piece"
             )
         first = min(self._free[order])
         self._free[order].remove(first)
@@ -102,7 +112,7 @@ class BuddyPool:
 
     def most_slabs(self, num_blocks: int) -> int:
         """Give how many slabs of this size an empty pool could hand out."""
-        return self.num_blocks >> order_for(num_blocks)
+        return most_slabs(self.num_blocks, num_blocks)
 
     def free_slabs(self) -> list[range]:
         """Give the free runs in order of their place."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,43 @@ def test_shares_add_up_and_paging_wastes_less_than_a_block_a_request(
     assert paged.num_requests >= paged.num_at_end
 
 
+@pytest.mark.parametrize("block_size", [1, 7, 16, 40, 41])
+@pytest.mark.parametrize(("prompt", "length"), [(1, 2), (1, 41), (16, 40), (39, 40), (5, 33)])
+def test_what_paging_holds_is_the_mean_over_every_step(
+    prompt: int, length: int, block_size: int
+) -> None:
+    planned = llama(mean_len=length, mean_prompt=prompt, block_size=block_size)
+    row, steps = planned.allocators[-1], range(prompt, length)
+    blocks = [-(-num_tokens // block_size) for num_tokens in steps]
+    internal = [max(each * block_size - length, 0) for each in blocks]
+    held = block_size * sum(blocks) / len(steps)
+    assert row.num_requests == int(planned.num_blocks * block_size / held)
+    per_slot = row.num_requests / planned.num_slots / len(steps)
+    assert row.token_states == pytest.approx(100 * per_slot * sum(steps))
+    assert row.internal == pytest.approx(100 * per_slot * sum(internal))
+
+
+def test_an_output_of_a_power_of_two_reserves_no_more_than_itself() -> None:
+    _, pow2, oracle, _ = llama(mean_len=512, mean_prompt=256).allocators
+    assert (pow2.slots_per_request, pow2.unused) == (512, 0)
+    assert oracle.slots_per_request == 512
+
+
+def test_a_text_longer_than_the_pool_never_starts() -> None:
+    planned = plan(MODELS["mistral-7b"], GPUS["t4"], mean_len=30_000)
+    assert planned.num_slots < 30_000
+    assert [row.num_requests for row in planned.allocators] == [0] * 4
+    assert [row.external for row in planned.allocators] == [100] * 4
+
+
+def test_a_plan_takes_no_longer_for_a_huge_pool_or_text() -> None:
+    small = replace(MODELS["llama-2-7b"], num_layers=1, num_kv_heads=1, head_dim=2)
+    tiny = replace(small, max_len=2**28, num_parameters=1)
+    planned = plan(tiny, GPUS["mi300x"], mean_len=2**28, block_size=1, num_gpus=2**16)
+    assert planned.num_slots > 2**50
+    assert planned.allocators[0].num_requests == planned.num_slots >> 28
+
+
 def test_who_knows_more_wastes_less() -> None:
     by_max, pow2, oracle, paged = (row.num_requests for row in llama().allocators)
     assert by_max < pow2 < oracle < paged
@@ -184,6 +222,7 @@ def test_paging_holds_in_a_simulation_what_was_planned() -> None:
         ({"block_size": 0}, "block_size"),
         ({"block_size": 9999}, "block_size"),
         ({"num_gpus": 0}, "num_gpus"),
+        ({"num_gpus": 10**400}, "num_gpus must be from 1 to"),
     ],
 )
 def test_a_number_that_makes_no_sense_is_told_with_its_limits(

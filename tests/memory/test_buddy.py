@@ -105,7 +105,7 @@ def test_room_in_pieces_is_no_room():
     pool.release(0)
     pool.release(6)
     assert pool.num_free == 4
-    with pytest.raises(OutOfBlocksError, match="need 4 blocks in a row, 4 of 8 free, but not in"):
+    with pytest.raises(OutOfBlocksError, match="4 of 8 free, at most 2 in one piece"):
         pool.allocate(4)
 
 
