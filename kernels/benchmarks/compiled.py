@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import triton
@@ -79,8 +80,8 @@ class Figures:
 
 
 @contextmanager
-def caught_launches() -> Iterator[list[Launch]]:
-    """Catch what wrappers launch inside, instead of running it."""
+def caught_launches(target: str) -> Iterator[list[Launch]]:
+    """Catch what wrappers launch inside, as they would on this GPU, instead of running it."""
     launches: list[Launch] = []
 
     def catch(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
@@ -91,12 +92,10 @@ def caught_launches() -> Iterator[list[Launch]]:
             Launch(self, {**dict(zip(names, args, strict=False)), **arguments}, options)
         )
 
-    originals = triton.JITFunction.run, launch.is_interpreting
-    triton.JITFunction.run, launch.is_interpreting = catch, lambda: True  # no GPU is asked for
-    try:
+    no_gpu_is_asked_for = patch.object(launch, "is_interpreting", lambda: True)
+    this_gpu = patch.object(launch, "is_amd", lambda: TARGETS[target].backend == "hip")
+    with patch.object(triton.JITFunction, "run", catch), no_gpu_is_asked_for, this_gpu:
         yield launches
-    finally:
-        triton.JITFunction.run, launch.is_interpreting = originals
 
 
 def cases() -> dict[str, Callable[[], object]]:
@@ -129,9 +128,9 @@ def cache(block_size: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.zeros(2, NUM_BLOCKS, block_size, NUM_KV_HEADS, HEAD_DIM, dtype=dtype)
 
 
-def launches_of(case: Callable[[], object]) -> list[Launch]:
-    """Give what a call of a wrapper would launch."""
-    with caught_launches() as launches:
+def launches_of(case: Callable[[], object], target: str) -> list[Launch]:
+    """Give what a call of a wrapper would launch on a GPU."""
+    with caught_launches(target) as launches:
         case()
     return launches
 
@@ -147,11 +146,8 @@ def with_unaligned_stride(caught: Launch) -> Launch:
 
 def build(name: str, caught: Launch, target: str) -> Figures:
     """Compile a launch for a GPU that need not be there, and measure the result."""
-    options = dict(caught.options)
-    if TARGETS[target].backend == "hip" and "num_stages" in options:
-        options["num_stages"] = 2  # as `pipeline` has it there
     source = ASTSource(caught.kernel, *specialization(caught))
-    built = triton.compile(source, target=TARGETS[target], options=options)
+    built = triton.compile(source, target=TARGETS[target], options=caught.options)
     lines = cache_lines(caught.kernel)
     measure = measure_amd if "amdgcn" in built.asm else measure_nvidia
     return Figures(
@@ -213,16 +209,16 @@ def all_figures(targets: list[str]) -> list[Figures]:
     """Build every case for every target."""
     figures = []
     for name, case in cases().items():
-        for caught in launches_of(case):
-            is_reduce = caught.kernel.fn.__name__ == "reduce_kernel"
+        for kernel in zip(*(launches_of(case, target) for target in targets), strict=True):
+            is_reduce = kernel[0].kernel.fn.__name__ == "reduce_kernel"
             label = name.split(",")[0] + ", reduce" if is_reduce else name
-            figures += [build(label, caught, target) for target in targets]
+            figures += [build(label, *one) for one in zip(kernel, targets, strict=True)]
     return figures
 
 
 def unaligned_figures() -> Figures:
     """Build decode on a cache that is not aligned, as no wrapper launches it."""
-    (caught,) = launches_of(cases()["paged_decode, block 16"])
+    (caught,) = launches_of(cases()["paged_decode, block 16"], "sm_90")
     return build("paged_decode, unaligned stride", with_unaligned_stride(caught), "sm_90")
 
 
@@ -258,16 +254,13 @@ This says how fast a kernel can be at best. How fast it is, only a GPU can say: 
 Where there is one, `PYTHONPATH=.:kernels python kernels/benchmarks/on_gpu.py --out results` says it
 in five minutes. Targets: 70 % of what a plain copy moves; paging costs 10 % more at most.
 
-- *registers* (of a thread): 255 at most on NVIDIA; what exceeds them *spills* to slow memory, which
-  must not happen: the bytes are counted.
+- *registers* (of a thread): 255 at most on NVIDIA, 512 on an MI300X; what exceeds them *spills* to
+  slow memory, which must not happen: the bytes are counted.
 - *shared memory* (bytes of a program): an H100 has 227 KiB a processor, an MI300X 64 KiB.
 - *bits a load*: the narrowest access to keys and values. 128 is what a GPU moves at once.
 - *matrix instruction*: the products run on tensor cores.
 - *tiles in flight*: while one tile of keys is used, so many are loaded or used in all. The block
   table's look-up takes stages of the pipeline, so 5 stages make 2 tiles.
-
-On gfx942 a block of 128 tokens, taken as one tile, is too much for the registers. Kernels whose
-tiles are apart from blocks (`paged_decode_split_kv`, `paged_prefill`) don't care.
 
 The last row is a lesson. One stride of the cache is not a multiple of 16 elements, so the compiler
 can't know that 16 bytes lie together: every load shrinks to a single element, and the asynchronous

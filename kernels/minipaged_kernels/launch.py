@@ -27,6 +27,11 @@ def is_interpreting() -> bool:
     return not isinstance(tl.max, triton.JITFunction)  # settled when triton was imported
 
 
+def is_amd() -> bool:
+    """Tell whether GPUs here are AMD's."""
+    return torch.version.hip is not None
+
+
 def padded(size: int) -> int:
     """Give the size of a tile that holds `size`: tiles are powers of two.
 
@@ -52,7 +57,7 @@ def pipeline(tile_bytes: int) -> dict[str, int]:
     keep two pairs of tiles in flight, 3 keep one. Larger tiles need the registers of 8 warps. On
     AMD a warp has more registers, and the pipeline 2 stages.
     """
-    if torch.version.hip:
+    if is_amd():
         return {"num_warps": 4, "num_stages": 2}
     if tile_bytes <= SMALL_TILE:
         return {"num_warps": 4, "num_stages": 5}

@@ -19,7 +19,6 @@ from minipaged_kernels import launch, paged_decode  # noqa: E402
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "COMPILED.md").read_text(encoding="utf-8")
 ATTENTION = ("paged_decode", "paged_prefill")
-TOO_LARGE = {("paged_decode, block 128", "gfx942")}  # spills, and the document says so
 
 Row = dict[str, Any]
 
@@ -45,6 +44,10 @@ def rows(built: Row) -> list[Row]:
 
 def is_attention(row: Row) -> bool:
     return row["kernel"].startswith(ATTENTION) and "reduce" not in row["kernel"]
+
+
+def is_decode(row: Row) -> bool:
+    return row["kernel"].startswith("paged_decode")
 
 
 def is_nvidia(row: Row) -> bool:
@@ -77,23 +80,15 @@ def test_every_kernel_is_built_for_every_gpu(rows: list[Row]) -> None:
 
 @pytest.mark.compile
 def test_nothing_spills(rows: list[Row]) -> None:
-    spilling = {(row["kernel"], row["target"]) for row in rows if row["spills"]}
-    assert spilling <= TOO_LARGE
+    assert [row for row in rows if row["spills"]] == []
 
 
 @pytest.mark.compile
 def test_registers_leave_room_for_other_programs(rows: list[Row]) -> None:
     """Decode waits for memory: on NVIDIA four of its programs share a processor at least."""
     for row in rows:
-        is_decode = row["kernel"].startswith("paged_decode")
-        assert (
-            row["registers"] <= (128 if is_decode and is_nvidia(row) else 255)
-            or (
-                row["kernel"],
-                row["target"],
-            )
-            in TOO_LARGE
-        ), row
+        limit = 512 if not is_nvidia(row) else 128 if is_decode(row) else 255
+        assert row["registers"] <= limit, row
 
 
 @pytest.mark.compile
