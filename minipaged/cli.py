@@ -47,6 +47,7 @@ TraceFile = Annotated[Optional[Path], typer.Option("--trace", help="Write every 
 LabRequests = Annotated[int, typer.Option(help="Requests of each simulation.", min=1)]
 LabSeed = Annotated[int, typer.Option(help="The same seed draws the same lengths.")]
 Page = Annotated[Optional[Path], typer.Option(help="Draw charts there (needs plotly).")]
+Deep = Annotated[bool, typer.Option("--deep", help="Record attention over blocks too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
 
 
@@ -75,17 +76,21 @@ def generate(
     block_size: BlockSize = 16,
     num_blocks: NumBlocks = None,
     trace: TraceFile = None,
+    deep: Deep = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue a text: stream it, or print one JSON document."""
     params = _params(n, max_tokens, temperature, top_p, seed, beam)
     config: dict[str, Any] = {"block_size": block_size, "num_blocks": num_blocks, "seed": seed}
     EngineConfig(**config)  # what is wrong is told before torch loads
+    if deep and trace is None:
+        raise ConfigError("--deep tells what goes into a trace: give --trace FILE too")
     with uninterrupted():  # libraries swallow what is raised while they are imported
         from minipaged.commands.generate import generate
+        from minipaged.engine.deep_trace import DeepTrace
         from minipaged.llm import LLM
 
-    with LLM(model, trace=trace or False, **config) as llm:
+    with LLM(model, trace=DeepTrace(path=trace) if deep else trace or False, **config) as llm:
         generate(llm, prompts, params, as_json)
 
 
@@ -102,6 +107,7 @@ def watch(
     block_size: BlockSize = 4,
     num_blocks: NumBlocks = None,
     trace: TraceFile = None,
+    deep: Deep = False,
     speed: Annotated[float, typer.Option(help="Steps a second.")] = 4.0,
     replay: Annotated[Optional[Path], typer.Option(help="Play a trace file.")] = None,
     follow: Annotated[Optional[Path], typer.Option(help="Play a trace that still grows.")] = None,
@@ -115,7 +121,7 @@ def watch(
         return
     params = _params(n, max_tokens, temperature, top_p, seed, beam)
     config = EngineConfig(block_size=block_size, num_blocks=num_blocks, seed=seed)
-    watch_live(model, prompts or [], params, config, trace, speed, projector)
+    watch_live(model, prompts or [], params, config, trace, speed, projector, deep)
 
 
 @models_app.callback(invoke_without_command=True)

@@ -177,6 +177,21 @@ def test_watch_without_a_terminal_prints_lines(model: Path) -> None:
     assert "A takes block" in result.stdout
 
 
+@pytest.mark.parametrize("word", ["generate", "watch"])
+def test_a_deep_trace_tells_where_tokens_looked(model: Path, tmp_path: Path, word: str) -> None:
+    trace = tmp_path / "run.jsonl"
+    options = ("--model", model, "--max-tokens", 4, "--trace", trace, "--deep")
+    result = minipaged(word, "The moon", *options)
+    assert result.returncode == 0, result.stderr
+    events = [event for step in Trace.load(trace).steps for event in step.events]
+    assert sum(event.kind == "attend" for event in events) == 4
+    check_trace(trace)
+
+
+def test_deep_alone_has_nothing_to_write_to(model: Path) -> None:
+    assert_fails(minipaged("generate", "The moon", "--model", model, "--deep"), "--trace FILE")
+
+
 pty = pytest.importorskip("pty", reason="no pseudo-terminals on Windows")
 
 

@@ -63,6 +63,7 @@ def watch_live(
     trace_path: Path | None,
     speed: float,
     projector: bool = False,
+    deep: bool = False,
 ) -> None:
     """Run prompts, or the scene if there are none, in front of the reader's eyes.
 
@@ -79,7 +80,7 @@ def watch_live(
     arrivals = arrivals or scene(tokenizer, config.block_size)
     if config.num_blocks is None:
         config = replace(config, num_blocks=pool_for(arrivals, config.block_size))
-    source = LiveSource(files, config, arrivals, tokenizer, trace_path)
+    source = LiveSource(files, config, arrivals, tokenizer, trace_path, deep)
     try:
         watch(source, steps_per_second=speed, is_projected=projector)
         if can_draw(Console()):  # the view is gone from the screen, the texts should not be
@@ -137,6 +138,7 @@ class LiveSource:
         arrivals: Sequence[Arrival],
         tokenizer: Tokenizer,
         trace_path: Path | None = None,
+        deep: bool = False,
     ) -> None:
         bytes_per_block = 4 * files.config.kv_elements_per_token * config.block_size
         header = config.trace_header(
@@ -146,7 +148,7 @@ class LiveSource:
         self._stepping = threading.Lock()
         self.ended = False
         self.status = f"loading {files.name} ..."
-        self._files = files
+        self._files, self._is_deep = files, deep
         self._arrivals = deque(sorted(arrivals, key=lambda arrival: arrival.step))
         self.engine = LLMEngine(config, files.config, tokenizer, self._load, self.trace)
         for arrival in arrivals:
@@ -190,9 +192,13 @@ class LiveSource:
             self.engine.add_request(arrival.token_ids, arrival.params, arrival.prompt)
 
     def _load(self) -> ModelRunner:
+        from minipaged.engine.deep_trace import DeepTrace
         from minipaged.engine.model_runner import ModelRunner, load_model
 
+        deep = DeepTrace() if self._is_deep else None
         model = load_model(self._files, "float32", "auto", "auto")
         config = self.engine.config
         assert config.num_blocks is not None
-        return ModelRunner(model, config.num_blocks, config.block_size, config.num_swap_blocks)
+        return ModelRunner(
+            model, config.num_blocks, config.block_size, config.num_swap_blocks, deep
+        )
