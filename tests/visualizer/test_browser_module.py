@@ -50,6 +50,26 @@ def test_files_and_functions_stay_small() -> None:
         assert source.startswith("// "), f"{path.name}: its first line tells what it is for"
 
 
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_text_has_a_contrast_of_at_least_four_and_a_half(theme: int) -> None:
+    found = re.findall(r"--mp-([a-z-]+): light-dark\((#\w{6}), (#\w{6})\)", browser_module.style())
+    colours = {name: pair[theme] for name, *pair in found}
+    pairs = [
+        *((text, ground) for text in ("ink", "quiet", "accent") for ground in ("page", "panel")),
+        *(("ink", "free"), ("quiet", "free"), ("ink", "cached"), ("ink", "accent-page")),
+        ("accent", "accent-page"),
+    ]
+    for text, ground in pairs:
+        light, dark = sorted(map(luminance, (colours[text], colours[ground])), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, f"{text} on {ground}"
+
+
 @pytest.mark.skipif(NODE is None, reason="needs Node.js")
 def test_node_can_load_what_the_widget_loads(tmp_path: Path) -> None:
     path = tmp_path / "widget.mjs"

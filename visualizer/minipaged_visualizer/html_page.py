@@ -25,6 +25,8 @@ _PAGE_STYLE = """
 html { color-scheme: light dark; background: light-dark(#ffffff, #14161b); }
 body { margin: 0; }
 main > .minipaged { min-height: 100vh; }
+main > .minipaged .mp-bottom { order: 3; position: sticky; bottom: 0; z-index: 3; padding: 8px 0;
+  background: var(--mp-page); border-top: 1px solid var(--mp-line); }
 """
 _UNSAFE = "<>&\u2028\u2029"
 _PAGE = """<!DOCTYPE html>
