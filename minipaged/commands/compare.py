@@ -13,7 +13,8 @@ from minipaged.commands.charts import write_page
 from minipaged.commands.progress import counting, num_workers
 from minipaged.lab.compare import Comparison, Measure, compare
 
-_BAR = 24
+_BAR = 20
+_WIDE = 100  # columns of a terminal with room for bars
 
 
 def show_comparison(
@@ -32,21 +33,23 @@ def show_comparison(
     console = Console(highlight=False)
     console.print(Text(question.title, "bold"))
     console.print(Text(f"{question.load}; {num_requests:,} requests, seed {seed}\n", "dim"))
-    console.print(_table(found))
+    console.print(_table(found, bars=console.width >= _WIDE))
     console.print(f"\n{question.lesson}")
 
 
-def _table(found: Comparison) -> Table:
+def _table(found: Comparison, bars: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("", no_wrap=True)
     for measure in found.question.measures:
-        table.add_column(measure.title, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+        table.add_column(measure.title.replace(" ", "\n"), justify="right", no_wrap=True)
+    if bars:
+        table.add_column("", no_wrap=True)
     rows = found.rows()
     most = max(row[0] for row in rows.values()) or 1
     for name, row in rows.items():
         cells = map(_cell, found.question.measures, row)
-        table.add_row(name, *cells, Text("█" * round(_BAR * row[0] / most), "cyan"))
+        bar = [Text("█" * round(_BAR * row[0] / most), "cyan")] if bars else []
+        table.add_row(name, *cells, *bar)
     return table
 
 

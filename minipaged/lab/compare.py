@@ -94,8 +94,8 @@ def _eviction(num_requests: int, seed: int) -> Mapping[str, Run]:
 
 def _prefix_cache(num_requests: int, seed: int) -> Mapping[str, Run]:
     loads = {
-        "system prompt": Load("alpaca", num_requests, seed, prefix=341),
-        "chat": Load("chat", num_requests, seed, rate=4.0),
+        "system prompt": Load("sharegpt", num_requests, seed, prefix=341),
+        "chat": Load("chat", num_requests, seed, rate=16.0),
         "nothing shared": Load("sharegpt", num_requests, seed),
     }
     return {
@@ -139,11 +139,11 @@ QUESTIONS: Mapping[str, Question] = {
     ),
     "prefix-cache": Question(
         "Prefix cache on or off",
-        "Alpaca's lengths behind 341 equal tokens; chats; ShareGPT's lengths, nothing shared",
+        "ShareGPT's lengths behind 341 equal tokens; chats; ShareGPT's lengths, nothing shared",
         _prefix_cache,
         (_TTFT, _CACHED, _BATCH, _THROUGHPUT),
         "It saves the prefill of what was computed before, and the memory where many hold it at "
-        "once. Where nothing is shared it changes nothing.",
+        "once. Where nothing is shared, only who was preempted finds blocks of its own again.",
     ),
     "chunked-prefill": Question(
         "Whole prompts or chunks",

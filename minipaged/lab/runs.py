@@ -274,5 +274,7 @@ def _window(result: SimulationResult, steps: Sequence[int]) -> tuple[int, int]:
         for number, step in enumerate(steps)
         if line.num_waiting[step] or line.time[step] < last_arrival
     ]
-    stop = busy[-1] + 1 if busy else len(steps)
+    stop = busy[-1] + 1 if busy else 0
+    if stop < len(steps) // 2:  # memory was never short: there is nothing to leave out
+        stop = len(steps)
     return stop // 5, stop
