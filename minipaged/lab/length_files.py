@@ -16,11 +16,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from minipaged.errors import ConfigError, WorkloadError
 from minipaged.lab.workloads import MAX_TEXT, LabRequest
@@ -30,8 +30,16 @@ from minipaged.models.reason import reason
 MAX_LINE = 2**20  # bytes
 MOONCAKE_BLOCK = 512  # tokens that a hash id stands for
 
+_NAMES = frozenset(
+    (
+        *("prompt_tokens", "new_tokens", "arrival"),
+        *("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+        *("timestamp", "input_length", "output_length", "hash_ids"),
+    )
+)
 _MAX_HASH_ID = 2**50
 _MAX_SECONDS = 1e10
+_NUMBER = re.compile(r"[0-9+\-.eE\s]+")  # float takes 1_000 and the digits of any script, too
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.\d{1,9})?(?:\+00:?00|Z)?")
 
 
@@ -70,10 +78,10 @@ class _Reader:
     def requests(self) -> Iterator[LabRequest]:
         """Yield a request for each row."""
         lines = self._lines()
-        first = next(lines, None)
+        first = next((line for line in lines if not line.isspace()), None)
         if first is None:
-            self.fail("the file is empty")
-        read = self._json_rows if first.lstrip().startswith("{") else self._csv_rows
+            self.fail("the file ends without a request" if self._line else "the file is empty")
+        read = self._json_rows if first.lstrip().startswith(("{", "[")) else self._csv_rows
         convert = None
         for row in read(chain([first], lines)):
             convert = convert or self._format(row)
@@ -84,8 +92,14 @@ class _Reader:
 
     # --- lines and rows -----------------------------------------------------------------------
 
+    def _open(self) -> BinaryIO:
+        try:
+            return self._path.open("rb")
+        except ValueError as e:  # a NUL in the path
+            raise WorkloadError(f"{self._path}: can't be read: {reason(e)}") from None
+
     def _lines(self) -> Iterator[str]:
-        with self._path.open("rb") as file:
+        with self._open() as file:
             while line := file.readline(MAX_LINE + 1):
                 self._line += 1
                 if len(line) > MAX_LINE:
@@ -104,7 +118,7 @@ class _Reader:
                     continue
                 if not header:
                     header = [name.strip() for name in row]
-                    self._format(dict.fromkeys(header))
+                    self._format(self._once((name, None) for name in header))
                     continue
                 if len(row) != len(header):
                     self.fail(f"{_count(row, 'column')}, the header has {len(header)}")
@@ -117,12 +131,21 @@ class _Reader:
             if line.isspace():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line, object_pairs_hook=self._once)
             except (ValueError, RecursionError) as e:
                 self.fail(f"no JSON: {getattr(e, 'msg', None) or reason(e)}")
             if not isinstance(row, dict):
                 self.fail(f"must be an object, is {short(row)}")
             yield row
+
+    def _once(self, pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        """Give the values by their names; one that means something may stand there once."""
+        row: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in row and name in _NAMES:
+                self.fail(f"{short(name)} is named twice")
+            row[name] = value
+        return row
 
     # --- what a row means ---------------------------------------------------------------------
 
@@ -151,9 +174,14 @@ class _Reader:
         time = self._date(row, "TIMESTAMP")
         if self._epoch is None:
             self._epoch = time
-        if time < self._epoch:
+        arrival = time - self._epoch
+        if arrival < 0:
             self.fail(f"TIMESTAMP is {short(row['TIMESTAMP'])}, before the first one")
-        return LabRequest(time - self._epoch, prompt, max(new, 1))
+        if arrival > _MAX_SECONDS:
+            self.fail(
+                f"TIMESTAMP is {arrival:g} s behind the first one, more than {_MAX_SECONDS:g}"
+            )
+        return LabRequest(arrival, prompt, max(new, 1))
 
     def _mooncake(self, row: Mapping[str, Any]) -> LabRequest:
         prompt = self._tokens(row, "input_length")
@@ -176,9 +204,10 @@ class _Reader:
 
     def _seconds(self, row: Mapping[str, Any], name: str) -> float:
         value = self._value(row, name)
+        is_plain = _NUMBER.fullmatch(value) if isinstance(value, str) else type(value) is not bool
         try:
-            number = float(value) if type(value) in (int, float, str) else -1.0
-        except (ValueError, OverflowError):
+            number = float(value) if is_plain else -1.0
+        except (TypeError, ValueError, OverflowError):
             number = -1.0
         if not 0 <= number <= _MAX_SECONDS:
             self.fail(f"{name} is {short(value)}, expected a number from 0 to {_MAX_SECONDS:g}")
@@ -197,7 +226,8 @@ class _Reader:
 
     def _named(self, row: Mapping[str, Any], num_tokens: int) -> tuple[int, ...] | None:
         """Give the tokens that hash ids stand for; the rest of the prompt is nobody else's."""
-        ids = row.get("hash_ids") or []
+        ids = row.get("hash_ids")
+        ids = [] if ids is None else ids
         if not isinstance(ids, list) or not all(
             type(one) is int and 0 <= one < _MAX_HASH_ID for one in ids
         ):

@@ -25,6 +25,10 @@ def read(tmp_path: Path, content: bytes) -> list[LabRequest]:
     return list(read_workload(path))
 
 
+def mooncake(hash_ids: bytes) -> bytes:
+    return b'{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": %s}\n' % hash_ids
+
+
 def shown(requests: list[LabRequest]) -> list[tuple[float, int, int]]:
     return [(round(r.arrival, 6), r.num_prompt_tokens, r.num_new_tokens) for r in requests]
 
@@ -42,6 +46,11 @@ def test_lengths_without_times_all_come_at_once(tmp_path: Path) -> None:
     assert shown(read(tmp_path, content)) == [(0.0, 5, 7), (0.0, 6, 8)]
 
 
+def test_columns_that_say_nothing_may_have_any_names(tmp_path: Path) -> None:
+    content = b"x,prompt_tokens,new_tokens,x,,\n1,5,7,2,,\n"
+    assert shown(read(tmp_path, content)) == [(0.0, 5, 7)]
+
+
 def test_lengths_as_json_lines(tmp_path: Path) -> None:
     content = b'{"prompt_tokens": 5, "new_tokens": 7}\n\n{"new_tokens": 8, "prompt_tokens": 6}'
     assert shown(read(tmp_path, content)) == [(0.0, 5, 7), (0.0, 6, 8)]
@@ -50,6 +59,19 @@ def test_lengths_as_json_lines(tmp_path: Path) -> None:
 def test_other_peoples_line_ends_marks_and_quotes_are_read(tmp_path: Path) -> None:
     content = b'\xef\xbb\xbf"prompt_tokens", new_tokens\r\n"5", 7\r\n\r\n6,8'
     assert shown(read(tmp_path, content)) == [(0.0, 5, 7), (0.0, 6, 8)]
+
+
+def test_empty_lines_before_the_first_request_say_nothing_about_the_format(tmp_path: Path) -> None:
+    for content in (
+        b'\n  \n{"prompt_tokens": 5, "new_tokens": 7}\n',
+        b"\r\n" + HEADER + b"5,7,0\n",
+    ):
+        assert shown(read(tmp_path, content)) == [(0.0, 5, 7)]
+
+
+@pytest.mark.parametrize("hash_ids", [b"null", b"[]"])
+def test_a_mooncake_request_may_have_no_hash_ids(tmp_path: Path, hash_ids: bytes) -> None:
+    assert [request.token_ids for request in read(tmp_path, mooncake(hash_ids))] == [None]
 
 
 def test_an_azure_trace_begins_at_its_first_request(tmp_path: Path) -> None:
@@ -146,14 +168,20 @@ def test_zero_new_tokens_are_one_as_a_model_always_draws(tmp_path: Path) -> None
         (b'{"prompt_tokens": 5, "new_tokens": 7, "arrival": 1%s}\n' % (b"0" * 400), 1, "arrival"),
         (b'{"prompt_tokens": ' + b"[" * 100_000, 1, "no JSON"),
         (b'{"timestamp": 0, "input_length": 5}\n', 1, "output_length missing"),
-        (
-            b'{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": [-1]}\n',
-            *(1, "hash_ids is [-1]"),
-        ),
-        (
-            b'{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": "1"}\n',
-            *(1, "hash_ids is '1'"),
-        ),
+        (mooncake(b"[-1]"), 1, "hash_ids is [-1]"),
+        (mooncake(b'"1"'), 1, "hash_ids is '1'"),
+        (mooncake(b"0"), 1, "hash_ids is 0, expected a list"),
+        (mooncake(b"false"), 1, "hash_ids is False"),
+        (mooncake(b'""'), 1, "hash_ids is ''"),
+        (mooncake(b"{}"), 1, "hash_ids is {}"),
+        (mooncake(b"[1], " + mooncake(b"[1]")[1:-2]), 1, "'timestamp' is named twice"),
+        (b"prompt_tokens,new_tokens,prompt_tokens\n1,2,3\n", 1, "'prompt_tokens' is named twice"),
+        (HEADER + b"5,7,1_0\n", 2, "arrival is '1_0'"),
+        (HEADER + "5,7,１\n".encode(), 2, "arrival is '１'"),
+        (AZURE + b"0001-01-01 00:00:00,1,2\n9999-12-31 00:00:00,1,2\n", 3, "s behind the first"),
+        (b"[5, 7]\n", 1, "must be an object, is [5, 7]"),
+        (b'[\n{"prompt_tokens": 5, "new_tokens": 7}\n]\n', 1, "no JSON"),
+        (b"\x1f\x8b\x08\x00\x00", 1, "not text: bad UTF-8"),
     ],
 )
 def test_a_bad_file_is_one_line_that_names_the_place(
@@ -180,8 +208,9 @@ def test_what_stands_before_a_bad_line_is_read(tmp_path: Path) -> None:
 def test_no_file_and_a_folder_are_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=r"nosuch\.csv: can't be read: No such file"):
         list(read_workload(tmp_path / "nosuch.csv"))
-    with pytest.raises(WorkloadError, match="can't be read"):
-        list(read_workload(tmp_path))
+    for name in (tmp_path, "a\0b"):
+        with pytest.raises(WorkloadError, match="can't be read"):
+            list(read_workload(name))
 
 
 @pytest.mark.parametrize("num_lines", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
