@@ -250,7 +250,7 @@ def paper(
 def sweep(
     block_size: Annotated[str, typer.Option(help="Sizes to try.")] = "1,2,4,8,16,32,64,128",
     workload: Annotated[str, typer.Option(help="sharegpt, alpaca or a file.")] = "sharegpt",
-    requests: LabRequests = 300,
+    requests: LabRequests = 1000,
     seed: LabSeed = 0,
     n: Samples = 1,
     html: Page = None,

@@ -42,7 +42,7 @@ def show_sweep(sizes: Sequence[int], load: Load, as_json: bool, page: Path | Non
         write_page(page, f"Block sizes, {load.name}", [(found.reason, found.charts())])
     if as_json:
         results = [asdict(result) for result in found.results]
-        best = {"recommended": found.best.block_size, "why": found.reason}
+        best = {"recommended": found.best and found.best.block_size, "why": found.reason}
         print(json.dumps({"load": asdict(load), "results": results, **best}, indent=2))
         return
     console = Console(highlight=False)

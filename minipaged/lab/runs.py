@@ -144,6 +144,7 @@ class Outcome(NamedTuple):
         num_swapped_blocks: In the whole run.
         num_finished: Requests.
         num_refused: Requests that could never run.
+        is_full: Whether somebody waited for memory in a quarter of the steps or more.
         saved_by_request: The part (0 to 1) of a request's blocks that sharing saved when it ended,
             averaged over the requests; `saved` is averaged over time.
         num_steps: In the whole run.
@@ -165,6 +166,7 @@ class Outcome(NamedTuple):
     num_swapped_blocks: int
     num_finished: int
     num_refused: int
+    is_full: bool
     saved_by_request: float
     num_steps: int
     seconds: float
@@ -259,6 +261,7 @@ def _outcome(result: SimulationResult, meter: StepMeter) -> Outcome:
         num_swapped_blocks=result.num_swapped_blocks,
         num_finished=len(requests),
         num_refused=len(result.refused),
+        is_full=4 * sum(line.num_waiting[step] > 0 for step in steps) >= len(steps),
         saved_by_request=mean(meter.savings),
         num_steps=result.num_steps,
         seconds=result.seconds,

@@ -7,7 +7,8 @@
                is not longer than a text
 
 The recommended size is the largest with at least 99 % of the best throughput: it has the shortest
-tables and the fewest copies to start among those that waste nothing that matters.
+tables and the fewest copies to start among those that waste nothing that matters. Where memory was
+never full, waste cost nothing, and nothing is recommended.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class SizeResult:
     swap_ms: float
     batch: float
     tokens_per_second: float
+    is_full: bool = True
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,10 @@ class Sweep:
     results: tuple[SizeResult, ...]
 
     @property
-    def best(self) -> SizeResult:
-        """The recommended one."""
+    def best(self) -> SizeResult | None:
+        """The recommended one; None where memory was never full."""
+        if not all(result.is_full for result in self.results):
+            return None
         most = max(result.tokens_per_second for result in self.results)
         good = [r for r in self.results if r.tokens_per_second >= ENOUGH * most]
         return good[-1]
@@ -58,6 +62,8 @@ class Sweep:
     def reason(self) -> str:
         """Why, in one sentence."""
         best, last = self.best, self.results[-1]
+        if best is None:
+            return "No advice: hardly anybody waited for memory. Take more requests (--requests)."
         why = (
             f"Take {best.block_size}: it is the largest with at least {ENOUGH:.0%} of the best "
             f"throughput, with {best.table_entries:.0f} table entries a sequence and "
@@ -122,4 +128,5 @@ def _result(run: Run, outcome: Outcome) -> SizeResult:
         swap_ms=1e3 * cost.swap_seconds(2 * blocks),
         batch=outcome.batch,
         tokens_per_second=outcome.tokens_per_second,
+        is_full=outcome.is_full,
     )

@@ -54,7 +54,7 @@ def result(size: int, speed: float) -> SizeResult:
 
 def test_the_largest_that_is_fast_enough_is_recommended() -> None:
     found = Sweep(Load(), (result(1, 100.0), result(16, 99.5), result(64, 98.9)))
-    assert found.best.block_size == 16
+    assert found.best is not None and found.best.block_size == 16  # noqa: PT018
     assert found.reason.startswith("Take 16: ")
     assert "at 64, 64.0 % of what is held is empty, not 16.0 %" in found.reason
 
@@ -92,7 +92,7 @@ def test_the_table_fits(
     show_sweep([16, 32], Load("alpaca", 20), False, None)
     out = capsys.readouterr().out
     assert "tokens/s" in out
-    assert "Take " in out
+    assert "No advice: hardly anybody waited" in out
     assert max(map(len, out.splitlines())) <= columns
 
 
@@ -100,6 +100,6 @@ def test_json_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     pytest.importorskip("plotly")
     show_sweep([16], Load("alpaca", 20), True, tmp_path / "sweep.html")
     document = json.loads(capsys.readouterr().out)
-    assert document["recommended"] == 16
+    assert document["recommended"] is None  # 20 requests fit at once
     assert document["results"][0]["block_size"] == 16
     assert "waste against overhead" in (tmp_path / "sweep.html").read_text(encoding="utf-8")
