@@ -53,7 +53,7 @@ def result(size: int, speed: float) -> SizeResult:
 
 
 def test_the_largest_that_is_fast_enough_is_recommended() -> None:
-    found = Sweep(Load(), (result(1, 100.0), result(16, 99.5), result(64, 98.9)))
+    found = Sweep(Load(), (result(1, 100.0), result(16, 95.5), result(64, 94.9)))
     assert found.best is not None and found.best.block_size == 16  # noqa: PT018
     assert found.reason.startswith("Take 16: ")
     assert "at 64, 64.0 % of what is held is empty, not 16.0 %" in found.reason
