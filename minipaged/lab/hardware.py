@@ -75,7 +75,7 @@ def find_gpu(name: str) -> Gpu:
     """
     plain = normal(name).removesuffix("b") if normal(name).endswith("gb") else normal(name)
     if plain not in GPUS:
-        raise ConfigError(f"no GPU {name!r} is known: {suggestion(plain, GPUS)}")
+        raise ConfigError(f"no GPU {name!r:.80} is known: {suggestion(plain, GPUS)}")
     return GPUS[plain]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os.path import isdir, isfile
 from pathlib import Path
 
 from minipaged.errors import ConfigError
@@ -154,7 +155,7 @@ MODELS: Mapping[str, ModelShape] = {
             tied=True,
             qk_norm=True,
         ),
-        _llama("tinyllama-1.1b", (22, 2048, 32, 4, 5632), 32000, 2048, "TinyLlama/TinyLlama-1.1B"),
+        _llama("tinyllama-1.1b", (22, 2048, 32, 4, 5632), 32000, 2048, "TinyLlama/TinyLlama_v1.1"),
         _llama(
             "smollm2-135m",
             (30, 576, 9, 3, 1536),
@@ -168,7 +169,9 @@ MODELS: Mapping[str, ModelShape] = {
 
 
 def find_model(name: str) -> ModelShape:
-    """Give a model by its name, its id on the hub, a folder, or a config.json.
+    """Give a model by a folder or a config.json, by its name, or by its id on the hub.
+
+    What lies on the disk goes first, whatever it is called.
 
     Raises:
         ConfigError: There is none of that name; the message names similar ones, or all.
@@ -178,13 +181,12 @@ def find_model(name: str) -> ModelShape:
     'llama-2-13b'
     """
     plain = normal(name.rpartition("/")[2]).removeprefix("meta-").removesuffix("-hf")
+    file = Path(name, "config.json") if isdir(name) else Path(name)
+    if file.suffix == ".json" and (isfile(file) or plain not in MODELS):
+        return from_config(file.resolve().parent.name, parse_config(read_json(file)), str(file))
     if plain in MODELS:
         return MODELS[plain]
-    path = Path(name)
-    if name and (path.is_dir() or path.suffix == ".json"):
-        file = path / "config.json" if path.is_dir() else path
-        return from_config(file.resolve().parent.name, parse_config(read_json(file)), str(file))
     raise ConfigError(
-        f"no model {name!r} is known: {suggestion(plain, MODELS)} (or give a folder with a "
+        f"no model {name!r:.80} is known: {suggestion(plain, MODELS)} (or give a folder with a "
         "config.json)"
     )

@@ -23,9 +23,11 @@ def read_json(path: Path) -> JsonFields:
         ModelError: The file is missing, huge, not JSON, or holds something else.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open("rb") as file:  # a device has no size, and no end
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise ModelError(f"{path}: larger than {MAX_BYTES} bytes")
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(content.decode("utf-8"))
     except OSError as error:
         raise ModelError(f"{path}: can't be read: {reason(error)}") from None
     except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError too

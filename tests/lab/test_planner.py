@@ -19,6 +19,7 @@ from minipaged.lab.planner import Plan, plan
 from minipaged.lab.simulator import simulate
 from minipaged.lab.workloads import LabRequest
 from minipaged.memory.kv_cache_manager import KVCacheManager
+from minipaged.models import json_fields
 
 # As the hub counts them in each repository's safetensors; OPT as its papers' tools print it.
 PUBLISHED = {
@@ -101,6 +102,35 @@ def test_a_config_json_works_too(tmp_path: Path) -> None:
         find_model(str(tmp_path))
 
 
+def test_a_folder_goes_before_the_known_model_of_its_name(tmp_path: Path) -> None:
+    config = {
+        "model_type": "llama",
+        "vocab_size": 32000,
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 512,
+    }
+    folder = tmp_path / "llama-2-13b"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert find_model(str(folder)).num_layers == 3
+    assert find_model(str(tmp_path / "llama-2-7b")).num_layers == 32  # there is no such folder
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="the system has no endless file")
+def test_an_endless_config_json_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_fields, "MAX_BYTES", 1000)
+    (tmp_path / "config.json").symlink_to("/dev/zero")
+    with pytest.raises(ModelError, match="larger than 1000 bytes"):
+        find_model(str(tmp_path / "config.json"))
+    with pytest.raises(ModelError, match="larger than 1000 bytes"):
+        find_model(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("find", "name", "words"),
     [
@@ -111,6 +141,8 @@ def test_a_config_json_works_too(tmp_path: Path) -> None:
         (find_model, "llama-2", "did you mean llama-2-7b or llama-2-13b or llama-2-70b?"),
         (find_model, "", "choose one of opt-6.7b, "),
         (find_model, "nowhere/config.json", "can't be read"),
+        (find_model, "x" * 9000, "choose one of opt-6.7b, "),
+        (find_gpu, "x" * 9000, "choose one of t4, "),
     ],
 )
 def test_an_unknown_name_is_told_with_what_there_is(find: Any, name: str, words: str) -> None:
@@ -118,6 +150,7 @@ def test_an_unknown_name_is_told_with_what_there_is(find: Any, name: str, words:
         find(name)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 # --- the arithmetic
