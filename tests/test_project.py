@@ -22,7 +22,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PACKAGES = ("minipaged", "minipaged_kernels", "minipaged_visualizer")
-COMMANDS = ("generate", "watch", "models", "check", "export", "bench", "plan", "zoo", "paper", "sweep", "compare")
+COMMANDS = (
+    *("generate", "watch", "models", "check", "export", "bench"),
+    *("plan", "zoo", "paper", "sweep", "compare"),
+)
 
 
 def code_blocks(text: str, language: str) -> list[str]:
