@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minipaged.lab.waste import WasteMeter
-from minipaged.memory.events import Event, Finished
+from minipaged.memory.events import Event, Finished, Prefilled, Written
 
 
 class StepMeter(WasteMeter):
@@ -18,14 +18,19 @@ class StepMeter(WasteMeter):
         self.savings: list[float] = []
         self._width = width
         self._ended: list[tuple[int, int]] = []
-        self._is_written = False
+        self._written: set[int] = set()
 
     def observe(self, event: Event) -> None:
-        """Take the next event: in order, none left out."""
-        writes = event.kind in ("prefill", "write")
-        if self._is_written and not writes:
+        """Take the next event: in order, none left out.
+
+        A step writes to a sequence once: who is written again, as a long prompt is in chunks, is in
+        the next step.
+        """
+        seqs = _written_by(event)
+        if self._written and (not seqs or not self._written.isdisjoint(seqs)):
             self.sample()
-        self._is_written = writes
+            self._written.clear()
+        self._written.update(seqs)
         if isinstance(event, Finished) and event.why == "length":
             self._end(event.seq)
         super().observe(event)
@@ -41,3 +46,9 @@ class StepMeter(WasteMeter):
             saved, blocks = map(sum, zip(*self._ended, strict=True))
             self.savings.append(saved / blocks if blocks else 0.0)
             self._ended.clear()
+
+
+def _written_by(event: Event) -> tuple[int, ...]:
+    if isinstance(event, Prefilled):
+        return (event.seq,)
+    return event.seqs if isinstance(event, Written) else ()
