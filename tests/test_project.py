@@ -145,13 +145,10 @@ def test_readme_example_of_the_memory_manager_prints_what_it_says(
     assert capsys.readouterr().out.splitlines() == promised_lines(example) != []
 
 
-def test_readme_example_of_the_engine_runs(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readme_example_of_the_engine_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (example,) = [block for block in code_blocks(README, "python") if "LLM(" in block]
-    assert '"smollm2"' in example
     monkeypatch.chdir(tmp_path)
-    exec(example.replace('"smollm2"', repr(str(tiny_model))), {})
+    exec(example, {})
     trace = minipaged.Trace.load("run.jsonl")
     assert sum(len(step.events) for step in trace.steps) > 100
 

@@ -1,4 +1,4 @@
-"""The scene of `minipaged watch` contains what it claims, with a tiny model and with SmolLM2."""
+"""The scene of `minipaged watch` contains what it claims, with several models."""
 
 from __future__ import annotations
 
@@ -7,30 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from minipaged.commands.scene import pool_for, scene
+from minipaged.commands.scene import SYSTEM, pool_for, scene
 from minipaged.commands.watch import LiveSource
 from minipaged.engine.config import EngineConfig
 from minipaged.memory.replay import Replay
-from minipaged.models.catalog import cache_folder
+from minipaged.models.catalog import cache_folder, resolve
 from minipaged.models.model_files import open_folder
 from minipaged.models.tokenizer import load_tokenizer
 from tests.tiny_models import save_model
+from training.storyteller import stories
 
+MODELS = ("storyteller", "tiny", "smollm2-q4")
 SMOLLM2 = cache_folder() / "smollm2-q4"
 
 
-@pytest.fixture(params=[(name, size) for name in ("tiny", "smollm2-q4") for size in (2, 4, 8)])
+@pytest.fixture(params=[(name, size) for name in MODELS for size in (2, 4, 8)])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> LiveSource:
-    folder = SMOLLM2
-    name = request.param[0]
-    if name == "tiny":
-        folder = tmp_path
-        save_model(folder, max_position_embeddings=512)
-    elif not folder.is_dir():
+    name, block_size = request.param
+    if name == "storyteller":
+        files = resolve(name, pytest.fail)
+    elif name == "tiny":
+        save_model(tmp_path, max_position_embeddings=512)
+        files = open_folder(tmp_path, name)
+    elif SMOLLM2.is_dir():
+        files = open_folder(SMOLLM2, name)
+    else:
         pytest.skip("smollm2-q4 was never fetched on this machine")
-    files = open_folder(folder, name)
     tokenizer = load_tokenizer(files)
-    block_size = request.param[1]
     arrivals = scene(tokenizer, block_size)
     config = EngineConfig(block_size=block_size, num_blocks=pool_for(arrivals, block_size))
     return LiveSource(files, config, arrivals, tokenizer)
@@ -54,3 +57,7 @@ def test_the_scene_shows_all(source: LiveSource) -> None:
     assert most_sharers >= 4
     assert state.snapshot() == source.engine.manager.snapshot()
     assert state.snapshot().num_used == 0
+
+
+def test_its_system_prompt_is_that_of_the_built_in_model() -> None:
+    assert SYSTEM == stories.SYSTEM

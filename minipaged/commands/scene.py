@@ -11,9 +11,18 @@ from minipaged.engine.sampling_params import SamplingParams
 from minipaged.memory.block_table import blocks_at_most
 from minipaged.models.tokenizer import Tokenizer
 
-SYSTEM = "You are a storyteller who tells short stories for small children.\n\n"
-TITLES = ("The fox and the kite", "The river and the moon", "A mouse at sea", "The old clock")
-OPENINGS = (" Once upon a time,", " Once upon a time there was", " One day", " Long, long ago,")
+# What the built-in model knows best; others go on from it, too.
+SYSTEM = (
+    "You are a storyteller. You tell short stories: somebody has a wish, meets a trouble, finds a "
+    "friend and comes to a good end."
+)
+REQUESTS = (
+    "Tell a story about a fox and a kite.",
+    "Tell me a story about a mouse and a bell.",
+    "Write a short story about a bear.",
+    "Please tell a story about a goose and a clock.",
+)
+OPENINGS = ("Once upon a time there", "Long, long ago", "One spring", "Many years ago there lived")
 POOL_SHARE, MIN_POOL = 0.62, 16
 
 
@@ -67,4 +76,4 @@ def pool_for(arrivals: Sequence[Arrival], block_size: int) -> int:
 
 
 def _prompts(index: int) -> list[str]:
-    return [f"{SYSTEM}{TITLES[index]}.{opening}" for opening in OPENINGS]
+    return [f"{SYSTEM}\n\n{REQUESTS[index]}\n\n{opening}" for opening in OPENINGS]

