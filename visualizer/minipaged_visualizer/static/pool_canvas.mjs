@@ -22,31 +22,46 @@ export class PoolCanvas {
     });
     this.context = this.root.getContext("2d");
     this.context.scale(scale, scale);
+    this.base = el("canvas", { width: this.root.width, height: this.root.height }).getContext("2d");
+    this.base.scale(scale, scale);
+    this.codes = new Int32Array(size).fill(-9); // what is drawn of each block
   }
 
   draw(cells) {
-    const { context, step } = this;
     const style = getComputedStyle(this.root); // the style sheet lends these properties to us
-    const looks = { free: style.backgroundColor, cached: style.caretColor };
     const [ink, accent] = [style.color, style.textDecorationColor];
-    context.clearRect(0, 0, this.columns * step, this.rows * step);
-    const [mine, late] = [[], []];
-    const side = step > 2 ? step - 1 : step;
-    for (let block = 0; block < this.size; block += 1) {
-      const [x, y] = this.#corner(block);
-      const owners = cells.owners.get(block);
-      const isUsed = cells.counts[block] > 0;
-      const isCached = !isUsed && cells.hashes[block];
-      context.fillStyle = owners
-        ? HUES[hue(owners[0][0])]
-        : isUsed ? ink : looks[isCached ? "cached" : "free"];
-      context.fillRect(x, y, side, side);
-      if (owners) this.#detail(owners, x, y, side);
-      if (owners?.some(([seq]) => seq === cells.focus)) mine.push(block);
-      if (cells.signs.has(block) || block === cells.selected) late.push(block);
+    this.#drawBase(cells, { free: style.backgroundColor, cached: style.caretColor, ink });
+    this.context.clearRect(0, 0, this.columns * this.step, this.rows * this.step);
+    this.context.drawImage(this.base.canvas, 0, 0, this.columns * this.step, this.rows * this.step);
+    for (const [block, owners] of cells.owners) {
+      if (owners.some(([seq]) => seq === cells.focus)) this.#outline(block, ink, 1.5);
     }
-    for (const block of mine) this.#outline(block, ink, 1.5);
-    for (const block of late) this.#outline(block, block === cells.selected ? ink : accent);
+    for (const block of cells.signs.keys()) this.#outline(block, accent);
+    if (cells.selected !== null) this.#outline(cells.selected, ink);
+  }
+
+  // What lies below the outlines is kept, and only what changed is drawn again.
+  #drawBase(cells, looks) {
+    const theme = Object.values(looks).join();
+    if (this.theme !== theme) this.codes.fill(-9);
+    this.theme = theme;
+    for (let block = 0; block < this.size; block += 1) {
+      const owners = cells.owners.get(block);
+      const code = owners ? 2 * owners[0][0] + (owners.length > 1)
+        : cells.counts[block] > 0 ? -3 : cells.hashes[block] ? -2 : -1;
+      if (this.codes[block] === code) continue;
+      this.codes[block] = code;
+      this.#drawCell(block, owners, looks, code);
+    }
+  }
+
+  #drawCell(block, owners, looks, code) {
+    const [x, y] = this.#corner(block);
+    const side = this.step > 2 ? this.step - 1 : this.step;
+    const plain = { [-1]: looks.free, [-2]: looks.cached, [-3]: looks.ink }[code];
+    this.base.fillStyle = owners ? HUES[hue(owners[0][0])] : plain;
+    this.base.fillRect(x, y, side, side);
+    if (owners) this.#detail(owners, x, y, side);
   }
 
   anchor(block) {
@@ -58,7 +73,7 @@ export class PoolCanvas {
 
   // The hatching of the first owner, and a dot where there are others.
   #detail(owners, x, y, side) {
-    const { context } = this;
+    const context = this.base;
     const lines = side >= 4 ? hatching(owners[0][0]) : 0;
     context.fillStyle = "#0009";
     if (lines & 1) for (let i = 0; i < side; i += 1) context.fillRect(x + i, y + side - 1 - i, 1, 1);
