@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
+
+def check_planes(kv_cache: Tensor) -> None:
+    """Raise ValueError unless a cache has blocks where they are looked for."""
+    if kv_cache.dim() < 4:
+        raise ValueError(f"a cache is [num_layers, 2, num_blocks, ...], not {list(kv_cache.shape)}")
+
 
 def check_pairs(pairs: Sequence[tuple[int, int]], num_sources: int, num_targets: int) -> None:
     """Raise ValueError where a block isn't there, or is the target of two pairs."""

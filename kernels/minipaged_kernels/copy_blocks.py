@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from minipaged_kernels.block_pairs import check_independent, check_pairs
+from minipaged_kernels.block_pairs import check_independent, check_pairs, check_planes
 from minipaged_kernels.launch import check_place
 
 TILE = 1024  # elements a program; with fewer, loads are narrower than 16 bytes
@@ -52,6 +52,7 @@ def copy_blocks(kv_cache: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         ValueError: The result would depend on the order, a block isn't there, or memory has gaps.
     """
     check_place(kv_cache)
+    check_planes(kv_cache)
     check_pairs(pairs, kv_cache.shape[2], kv_cache.shape[2])
     check_independent(pairs)
     if not kv_cache.is_contiguous():

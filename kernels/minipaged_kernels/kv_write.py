@@ -10,9 +10,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from minipaged_kernels.launch import check_cache, check_same_dtype, dense_rows
+from minipaged_kernels.launch import (
+    check_cache,
+    check_indices,
+    check_same_dtype,
+    check_together,
+    dense_rows,
+)
 
-WARP_ELEMENTS = 1024  # a row's elements for each warp: with fewer, loads are narrower than 16 bytes
+WARP_ELEMENTS = 512  # a row's elements for each warp: with 64 lanes on AMD, 16 bytes of bf16 a lane
 
 
 @triton.jit
@@ -47,7 +53,8 @@ def kv_write(key: Tensor, value: Tensor, layer_cache: Tensor, slot_mapping: Tens
     """Write each token's key and value [num_tokens, num_kv_heads, head_dim] into its slot.
 
     A slot is `block_id * block_size + offset`. Slot -1 means "do not write". Mutates `layer_cache`
-    [2, num_blocks, block_size, num_kv_heads, head_dim]. Two tokens must not have one slot.
+    [2, num_blocks, block_size, num_kv_heads, head_dim]. Two tokens must not have one slot, and no
+    slot lie beyond the cache: neither is checked.
 
     Raises:
         ValueError: Shapes, dtypes or strides don't fit.
@@ -79,13 +86,19 @@ def kv_write(key: Tensor, value: Tensor, layer_cache: Tensor, slot_mapping: Tens
 def check_rows(key: Tensor, value: Tensor, layer_cache: Tensor, slot_mapping: Tensor) -> None:
     """Raise ValueError unless keys, values and slots are one row a token of this cache."""
     check_cache(layer_cache, key)
+    check_together(layer_cache, value)
     num_kv_heads, head_dim = layer_cache.shape[3:]
     if key.shape != value.shape or key.shape[1] != num_kv_heads or key.dtype != value.dtype:
         raise ValueError(
-            f"keys are {list(key.shape)}, values {list(value.shape)}; the cache takes "
-            f"[num_tokens, {num_kv_heads}, {head_dim}] of both"
+            f"keys are {key.dtype} {list(key.shape)}, values {value.dtype} {list(value.shape)}; "
+            f"the cache takes [num_tokens, {num_kv_heads}, {head_dim}] of both"
         )
-    if slot_mapping.shape != key.shape[:1] or slot_mapping.stride(0) != 1:
+    if slot_mapping.shape != key.shape[:1]:
         raise ValueError(f"{len(key)} tokens need as many slots, not {list(slot_mapping.shape)}")
+    check_indices(layer_cache, slot_mapping=slot_mapping)
     if layer_cache.stride(3) != head_dim:
         raise ValueError("a token's KV heads must lie side by side in the cache")
+    if 0 in layer_cache.stride():
+        raise ValueError(
+            f"tokens share memory in the cache, its strides are {layer_cache.stride()}"
+        )

@@ -3,6 +3,9 @@
 A GPU reads 16 bytes at once only where the compiler knows that every pointer and every stride is a
 multiple of 16. If one of them is not, all loads of keys and values shrink to single elements. So a
 cache must be aligned, and a query that is not is copied: it is small.
+
+What tables, lengths, starts and slots hold is not checked: the host would wait for the GPU. A block
+that is not there reads or writes other memory. `recorder.record` finds such a mistake.
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ ALIGNED = 16  # bytes of a pointer; elements of a stride: what Triton calls divi
 SMALLEST_TILE = 16  # rows, columns and depth of a matrix product, at least
 SMALL_TILE = 16 * 1024  # bytes
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+INDEX_DTYPES = (torch.int32, torch.int64)
 NO_WINDOW = 2**31 - 1  # tokens; wider than any context
+LARGEST_BLOCK = (
+    2**31 - 1
+)  # elements from a block's first to its last: kernels count them in 32 bits
 
 
 def is_interpreting() -> bool:
@@ -109,6 +116,9 @@ def check_cache(layer_cache: Tensor, heads: Tensor) -> None:
             f"[num_tokens, heads, head_dim] is {list(heads.shape)}; the cache has "
             f"head_dim {layer_cache.shape[4]}"
         )
+    if heads.shape[1] < 1 or min(layer_cache.shape[2:]) < 1:
+        raise ValueError(f"no heads or slots: {list(heads.shape)}, {list(layer_cache.shape)}")
+    check_together(layer_cache, heads)
     if heads.dtype not in DTYPES:
         raise ValueError(f"kernels compute in fp32, fp16 or bf16, not {heads.dtype}")
     if not is_aligned(layer_cache):
@@ -116,6 +126,28 @@ def check_cache(layer_cache: Tensor, heads: Tensor) -> None:
             f"the cache's strides {layer_cache.stride()} (head_dim {layer_cache.shape[4]}) and its "
             f"address must be multiples of {ALIGNED}, the last stride 1: else every load shrinks"
         )
+    span = sum((layer_cache.shape[i] - 1) * layer_cache.stride(i) for i in (2, 3, 4))
+    if span > LARGEST_BLOCK:
+        raise ValueError(f"a block reaches over {span} elements, above {LARGEST_BLOCK}")
+
+
+def check_together(layer_cache: Tensor, *others: Tensor) -> None:
+    """Raise ValueError where a tensor is not on the cache's device."""
+    for other in others:
+        if other.device != layer_cache.device:
+            raise ValueError(
+                f"the cache is on {layer_cache.device}, {list(other.shape)} on {other.device}"
+            )
+
+
+def check_indices(layer_cache: Tensor, **tensors: Tensor) -> None:
+    """Raise ValueError unless these are integers a kernel can read one after another."""
+    for name, indices in tensors.items():
+        check_together(layer_cache, indices)
+        if indices.dtype not in INDEX_DTYPES:
+            raise ValueError(f"{name} must be int32 or int64, not {indices.dtype}")
+        if indices.shape[-1] > 1 and indices.stride(-1) != 1:
+            raise ValueError(f"{name} must be dense in the last dimension: {indices.stride()}")
 
 
 def check_same_dtype(layer_cache: Tensor, heads: Tensor) -> None:
@@ -126,6 +158,7 @@ def check_same_dtype(layer_cache: Tensor, heads: Tensor) -> None:
 
 def check_scales(layer_cache: Tensor, layer_scales: Tensor) -> None:
     """Raise ValueError unless a cache is int8 and has one fp32 scale a token and KV head."""
+    check_together(layer_cache, layer_scales)
     if layer_cache.dtype != torch.int8 or layer_scales.dtype != torch.float32:
         raise ValueError(
             f"the cache must be int8 and its scales fp32, not {layer_cache.dtype} and "
@@ -139,7 +172,7 @@ def check_scales(layer_cache: Tensor, layer_scales: Tensor) -> None:
 
 def check_place(tensor: Tensor) -> None:
     """Raise ValueError where a kernel can't reach a tensor's memory."""
-    if tensor.is_cuda or is_interpreting():
+    if tensor.is_cuda or (tensor.is_cpu and is_interpreting()):
         return
     raise ValueError(
         f"a Triton kernel can't run on {tensor.device}: it needs a GPU, or TRITON_INTERPRET=1 in "
@@ -147,15 +180,14 @@ def check_place(tensor: Tensor) -> None:
     )
 
 
-def check_tables(block_tables: Tensor, seq_lens: Tensor) -> None:
+def check_tables(layer_cache: Tensor, block_tables: Tensor, seq_lens: Tensor) -> None:
     """Raise ValueError unless tables [num_seqs, max_blocks] and lengths [num_seqs] fit."""
     if block_tables.dim() != 2 or seq_lens.shape != block_tables.shape[:1]:
         raise ValueError(
             "block tables are [num_seqs, max_blocks] and lengths [num_seqs], not "
             f"{list(block_tables.shape)} and {list(seq_lens.shape)}"
         )
-    if block_tables.stride(1) != 1 or seq_lens.stride(0) != 1:
-        raise ValueError("block tables and lengths must be dense in their last dimension")
+    check_indices(layer_cache, block_tables=block_tables, seq_lens=seq_lens)
 
 
 def check_one_query_each(query: Tensor, seq_lens: Tensor) -> None:
@@ -175,7 +207,7 @@ def attention_arguments(
         ValueError: Shapes, dtypes or strides don't fit.
     """
     check_cache(layer_cache, query)
-    check_tables(block_tables, seq_lens)
+    check_tables(layer_cache, block_tables, seq_lens)
     _, _, block_size, num_kv_heads, head_dim = layer_cache.shape
     if query.shape[1] % num_kv_heads:
         raise ValueError(f"{query.shape[1]} query heads can't share {num_kv_heads} KV heads evenly")

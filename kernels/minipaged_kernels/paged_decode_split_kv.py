@@ -147,8 +147,8 @@ def paged_decode_split_kv(
         block_tables: [num_seqs, max_blocks]; entries beyond a context may hold anything.
         seq_lens: [num_seqs], new token included; a context of 0 tokens gives zeros.
         window: The query at position p sees positions above p - window; None: all.
-        num_splits: Parts of each context, a power of two; None: as the machine and batch ask for.
-        tile: Tokens of a tile, a power of two from 16 on; None: what fits.
+        num_splits: Parts of each context, 1, 2, 4 to 128; None: as the machine and batch ask for.
+        tile: Tokens of a tile, 16, 32, 64 or 128; None: what fits.
 
     Returns:
         [num_seqs, num_heads, head_dim] in the query's dtype.
@@ -159,12 +159,10 @@ def paged_decode_split_kv(
     arguments = attention_arguments(query, layer_cache, block_tables, seq_lens, window)
     check_same_dtype(layer_cache, query)
     check_one_query_each(query, seq_lens)
-    tile = tile or tile_tokens(query.shape[2], query.element_size())
-    splits = num_splits or splits_for(layer_cache, block_tables, window)
-    if splits & (splits - 1) or padded(tile) != tile:
-        raise ValueError(
-            f"splits and tile are powers of two, the tile from 16 on: {splits}, {tile}"
-        )
+    fitting = tile_tokens(query.shape[2], query.element_size())
+    tile = fitting if tile is None else tile
+    splits = splits_for(layer_cache, block_tables, window) if num_splits is None else num_splits
+    check_parts(splits, tile)
     output: Tensor = arguments.pop("output")
     stride_output = arguments.pop("stride_output")
     if len(query):
@@ -180,6 +178,16 @@ def paged_decode_split_kv(
             num_warps=4,
         )
     return output
+
+
+def check_parts(splits: int, tile: int) -> None:
+    """Raise ValueError unless both are powers of two that a program can hold."""
+    powers = [1 << exponent for exponent in range(MOST_SPLITS.bit_length())]
+    if splits not in powers or tile not in powers[4:]:
+        raise ValueError(
+            f"splits and tile are powers of two up to {MOST_SPLITS}, the tile from 16 on: "
+            f"{splits}, {tile}"
+        )
 
 
 def attend_to_parts(arguments: dict[str, Any], splits: int, tile: int) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from minipaged_kernels.launch import (
     attention_arguments,
+    check_indices,
     check_same_dtype,
     padded,
     pipeline,
@@ -61,18 +62,15 @@ def paged_prefill_kernel(
 
     rows, dims = tl.arange(0, ROWS), tl.arange(0, DIMS)
     queries = first_query + rows // GROUP
-    heads = kv_head * GROUP + rows % GROUP
     is_query = (rows < QUERIES * GROUP) & (queries < num_queries)
     mask_q = is_query[:, None] & (dims < HEAD_DIM)[None, :]
-    element = heads[:, None] * HEAD_DIM + dims[None, :]
-    q_here = query + (first_row + queries)[:, None] * stride_query + element
-    q = tl.load(q_here, mask=mask_q, other=0.0)  # [ROWS, DIMS]
+    element = (kv_head * GROUP + rows % GROUP)[:, None] * HEAD_DIM + dims[None, :]
+    packed = (first_row + queries)[:, None]
+    q = tl.load(query + packed * stride_query + element, mask=mask_q, other=0.0)  # [ROWS, DIMS]
 
     first_position = tl.load(seq_lens + seq).to(tl.int32) - num_queries  # of the new tokens
-    positions = first_position + queries
     begin = tl.maximum(first_position + first_query + 1 - window, 0)
     end = first_position + tl.minimum(first_query + QUERIES, num_queries)
-
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     weighted = tl.zeros([ROWS, DIMS], tl.float32)
@@ -87,13 +85,14 @@ def paged_prefill_kernel(
         k = tl.load(key_cache + here, mask=mask, other=0.0)  # [TILE, DIMS]
         v = tl.load(value_cache + here, mask=mask, other=0.0)
 
-        age = positions[:, None] - tokens[None, :]  # 0: the query itself; negative: its future
+        age = (first_position + queries)[:, None] - tokens[
+            None, :
+        ]  # 0: the query itself; negative: its future
         visible = (age >= 0) & (age < window)
         scores = tl.dot(q, k.T, input_precision="ieee") * scale  # [ROWS, TILE]
         scores = tl.where(visible, scores, float("-inf"))
         new_largest = tl.maximum(largest, tl.max(scores, axis=1))
-        # Where nothing was visible yet -inf - -inf would be NaN: shifted by 0, zeros stay zeros.
-        shift = tl.where(new_largest == float("-inf"), 0.0, new_largest)
+        shift = tl.where(new_largest == float("-inf"), 0.0, new_largest)  # -inf - -inf is NaN
         weights = tl.exp(scores - shift[:, None])
         rescale = tl.exp(largest - shift)
         total = total * rescale + tl.sum(weights, axis=1)
@@ -101,9 +100,8 @@ def paged_prefill_kernel(
         weighted += tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         largest = new_largest
 
-    result = weighted / tl.maximum(total, 1.0)[:, None]
-    there = output + (first_row + queries)[:, None] * stride_output + element
-    tl.store(there, result.to(output.dtype.element_ty), mask=mask_q)
+    result = (weighted / tl.maximum(total, 1.0)[:, None]).to(output.dtype.element_ty)
+    tl.store(output + packed * stride_output + element, result, mask=mask_q)
 
 
 def paged_prefill(
@@ -123,7 +121,7 @@ def paged_prefill(
         block_tables: [num_seqs, max_blocks]; entries beyond a context may hold anything.
         seq_lens: [num_seqs], the length of each context, new tokens included.
         query_start_loc: [num_seqs + 1], where each sequence's tokens start in `query`.
-        max_query_len: The most tokens of one sequence, for the size of the launch.
+        max_query_len: The most tokens of one sequence; with less, the rest is left out.
         window: A query at position p sees positions above p - window; None: all up to p.
 
     Returns:
@@ -134,11 +132,8 @@ def paged_prefill(
     """
     arguments = attention_arguments(query, layer_cache, block_tables, seq_lens, window)
     check_same_dtype(layer_cache, query)
-    if query_start_loc.shape != (len(seq_lens) + 1,) or query_start_loc.stride(0) != 1:
-        raise ValueError(
-            f"{len(seq_lens)} sequences need {len(seq_lens) + 1} starts, not "
-            f"{list(query_start_loc.shape)}"
-        )
+    check_starts(query, len(seq_lens), query_start_loc, max_query_len)
+    check_indices(layer_cache, query_start_loc=query_start_loc)
     output: Tensor = arguments["output"]
     if len(query) == 0:
         return output
@@ -154,3 +149,15 @@ def paged_prefill(
         **pipeline(TILE * arguments["DIMS"] * query.element_size()),
     )
     return output
+
+
+def check_starts(query: Tensor, num_seqs: int, query_start_loc: Tensor, max_query_len: int) -> None:
+    """Raise ValueError where the packed queries can't be those of so many sequences."""
+    if query_start_loc.shape != (num_seqs + 1,):
+        raise ValueError(
+            f"{num_seqs} sequences need {num_seqs + 1} starts, not {list(query_start_loc.shape)}"
+        )
+    if max_query_len * num_seqs < len(query):
+        raise ValueError(
+            f"{num_seqs} sequences of {max_query_len} new tokens at most have no {len(query)}"
+        )

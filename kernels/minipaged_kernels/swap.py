@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from minipaged_kernels.block_pairs import check_pairs
+from minipaged_kernels.block_pairs import check_pairs, check_planes
 
 
 def swap_blocks(
@@ -24,6 +24,7 @@ def swap_blocks(
     Raises:
         ValueError: Blocks of the two differ, one isn't there, or is the target of two pairs.
     """
+    check_planes(source_cache)
     check_same_blocks(source_cache, target_cache)
     check_pairs(pairs, source_cache.shape[2], target_cache.shape[2])
     if not pairs:

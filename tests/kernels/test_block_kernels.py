@@ -117,12 +117,12 @@ def test_copy_blocks_equals_its_twin_in_any_order(elements: int, dtype: torch.dt
     assert torch.equal(cache, twin)
 
 
-def untouched(*shape: int) -> Tensor:
+def untouched(*shape: int, dtype: torch.dtype = torch.int8) -> Tensor:
     """Give memory that the system promises, but need not have."""
     try:
-        return torch.empty(shape, dtype=torch.int8)
+        return torch.empty(shape, dtype=dtype)
     except RuntimeError:
-        pytest.skip("the system does not promise 4 GB that nobody will use")
+        pytest.skip("the system does not promise gigabytes that nobody will use")
 
 
 def test_a_large_cache_copies_blocks_beyond_32_bits() -> None:
@@ -134,6 +134,15 @@ def test_a_large_cache_copies_blocks_beyond_32_bits() -> None:
 
 
 def test_a_large_cache_is_written_beyond_32_bits() -> None:
+    """Llama-3-8B's shape: from block 131,072 on, elements have no number in 32 bits."""
+    cache = untouched(2, 2**17 + 1, 16, 8, 128, dtype=torch.float16)
+    key, value = rows(1, 8, 128, torch.float16)
+    with overflow_checked():
+        kv_write(key, value, cache, torch.tensor([2**17 * 16 + 5]))
+    assert torch.equal(cache[:, 2**17, 5], torch.stack([key[0], value[0]]))
+
+
+def test_a_large_int8_cache_is_written_beyond_32_bits() -> None:
     cache = untouched(2, 2**15 + 4, 16, 16, 256)
     slot = (2**15 + 3) * 16 + 5
     key, value = rows(1, 16, 256, torch.float32)
@@ -166,6 +175,16 @@ def test_copies_that_make_no_sense_are_refused(pairs: list[tuple[int, int]], mes
 def test_copies_in_memory_with_gaps_are_refused() -> None:
     with pytest.raises(ValueError, match="must be contiguous"):
         copy_blocks(random_cache(8)[..., ::2], [(1, 2)])
+
+
+def test_what_is_no_cache_is_neither_copied_nor_swapped() -> None:
+    layer = random_cache(8)[0]
+    with pytest.raises(ValueError, match=r"a cache is \[num_layers, 2, num_blocks, ...\], not"):
+        copy_blocks(layer, [(1, 2)])
+    with pytest.raises(ValueError, match=r"a cache is \[num_layers, 2, num_blocks, ...\], not"):
+        swap_blocks(layer, layer, [(1, 2)])
+    with pytest.raises(ValueError, match="can't run on meta"):
+        copy_blocks(random_cache(8).to("meta"), [(1, 2)])
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.int8])
@@ -217,7 +236,22 @@ REFUSED = {
     r"2 query heads can't share 3 KV heads": {"layer_cache": lambda c: c.repeat(1, 1, 1, 3, 1)},
     r"block tables are": {"block_tables": lambda tables: tables[0]},
     r"lengths \[num_seqs\], not": {"seq_lens": lambda lens: lens[:1]},
-    r"must be dense": {"block_tables": lambda tables: tables.T.contiguous().T},
+    r"block_tables must be dense": {"block_tables": lambda tables: tables.T.contiguous().T},
+    r"seq_lens must be dense": {"seq_lens": lambda lens: lens.repeat_interleave(2)[::2]},
+    r"block_tables must be int32 or int64, not torch.float": {"block_tables": lambda t: t.float()},
+    r"seq_lens must be int32 or int64, not torch.int16": {"seq_lens": lambda lens: lens.short()},
+    r"no heads or slots: \[2, 0, 16\]": {"query": lambda query: query[:, :0]},
+    r"no heads or slots: .* \[2, 6, 8, 0, 16\]": {"layer_cache": lambda c: c[:, :, :, :0]},
+    r"no heads or slots: .* \[2, 6, 0, 1, 16\]": {"layer_cache": lambda c: c[:, :, :0]},
+    r"the cache is on cpu, \[2, 2, 16\] on meta": {"query": lambda query: query.to("meta")},
+    r"the cache is on cpu, \[2, 4\] on meta": {"block_tables": lambda t: t.to("meta")},
+    r"the cache is on cpu, \[2\] on meta": {"seq_lens": lambda lens: lens.to("meta")},
+    r"can't run on meta": {"layer_cache": lambda cache: cache.to("meta")},
+    r"a block reaches over 21474837": {
+        "layer_cache": lambda c: untouched(2**31 + 1024).as_strided(
+            c.shape, (16, 16, 306783392, 16, 1)
+        )
+    },
 }
 
 
@@ -241,12 +275,18 @@ def test_each_wrapper_refuses_what_only_it_can_not() -> None:
         paged_decode(query, cache, *where, window=0)
     with pytest.raises(ValueError, match="a block of 1024 tokens is a tile of 65536 bytes"):
         paged_decode(query, torch.zeros(2, 1, 1024, 1, 16), *where)
-    with pytest.raises(ValueError, match="powers of two"):
-        paged_decode_split_kv(query, cache, *where, num_splits=3)
-    with pytest.raises(ValueError, match="powers of two"):
-        paged_decode_split_kv(query, cache, *where, tile=8)
+    for splits in (0, 3, -4, 256):
+        with pytest.raises(ValueError, match=f"powers of two .*: {splits}, "):
+            paged_decode_split_kv(query, cache, *where, num_splits=splits)
+    for tile in (0, 8, 48, 256):
+        with pytest.raises(ValueError, match=f"powers of two .*, {tile}$"):
+            paged_decode_split_kv(query, cache, *where, tile=tile)
     with pytest.raises(ValueError, match="2 sequences need 3 starts"):
         paged_prefill(query, cache, *where, case.query_start_loc[1:], 1)
+    with pytest.raises(ValueError, match="2 sequences of 0 new tokens at most have no 2"):
+        paged_prefill(query, cache, *where, case.query_start_loc, 0)
+    with pytest.raises(ValueError, match="query_start_loc must be int32 or int64"):
+        paged_prefill(query, cache, *where, case.query_start_loc.double(), 1)
     with pytest.raises(ValueError, match="must be int8 and its scales fp32"):
         paged_decode_int8(query, cache, scales_of(case), *where)
     with pytest.raises(ValueError, match="scales are"):
@@ -260,6 +300,18 @@ def test_writes_refuse_what_does_not_fit() -> None:
         kv_write(key, value[:, :1], cache, slots)
     with pytest.raises(ValueError, match="2 tokens need as many slots"):
         kv_write(key, value, cache, slots[:1])
+    with pytest.raises(ValueError, match="slot_mapping must be dense"):
+        kv_write(key, value, cache, torch.arange(4)[::2])
+    with pytest.raises(ValueError, match=r"slot_mapping must be int32 or int64, not torch\.float"):
+        kv_write(key, value, cache, slots.float())
+    with pytest.raises(ValueError, match=r"\[2\] on meta"):
+        kv_write(key, value, cache, slots.to("meta"))
+    with pytest.raises(ValueError, match=r"\[2, 2, 16\] on meta"):
+        kv_write(key, value.to("meta"), cache, slots)
+    with pytest.raises(ValueError, match=r"values torch\.float16"):
+        kv_write(key, value.half(), cache, slots)
+    with pytest.raises(ValueError, match="tokens share memory"):
+        kv_write(key, value, cache[:, :, :1].expand(-1, -1, 8, -1, -1), slots)
     with pytest.raises(ValueError, match=r"the heads are torch\.float16"):
         kv_write(key.half(), value.half(), cache, slots)
     with pytest.raises(ValueError, match="side by side"):
