@@ -18,6 +18,7 @@ import triton.language as tl  # noqa: E402
 from minipaged_kernels.copy_blocks import copy_blocks  # noqa: E402
 from minipaged_kernels.interpreter import KernelError, shuffled_programs  # noqa: E402
 from minipaged_kernels.kv_write import kv_write, kv_write_kernel  # noqa: E402
+from minipaged_kernels.kv_write_int8 import kv_write_int8  # noqa: E402
 from minipaged_kernels.paged_decode import paged_decode, paged_decode_kernel  # noqa: E402
 from minipaged_kernels.paged_decode_int8 import paged_decode_int8  # noqa: E402
 from minipaged_kernels.paged_decode_split_kv import paged_decode_split_kv  # noqa: E402
@@ -144,6 +145,27 @@ def test_a_write_goes_to_its_slot_and_minus_one_nowhere() -> None:
     assert recording.bytes_read("slot_mapping") == 3 * 8
 
 
+def test_an_int8_write_puts_integers_and_scales_into_their_slot() -> None:
+    cache, scales = small_cache().to(torch.int8), torch.zeros(2, 6, 4, 2)
+    key, value = torch.ones(2, 3, 2, 16)
+    with record() as recording:
+        kv_write_int8(key, value, cache, scales, torch.tensor([9, -1, 20]))
+    written = [touch for touch in recording.touches if touch.is_write]
+    names = ("key_cache", "value_cache", "key_scales", "value_scales")
+    assert [(t.program[:2], t.argument.name, t.blocks, t.slots, t.heads) for t in written] == [
+        ((token, head), name, (slot // 4,), (slot,), (head,))
+        for token, slot in ((0, 9), (2, 20))
+        for head in (0, 1)
+        for name in names
+    ]
+    for name in names:
+        one = 16 if "cache" in name else 4  # bytes of a head
+        assert recording.bytes_written(name) == 2 * 2 * one
+        assert recording.bytes_read(name) == 0
+    for name in ("key", "value"):
+        assert recording.bytes_read(name) == 2 * key[0].nbytes
+
+
 def test_order_does_not_change_what_is_touched() -> None:
     cache = small_cache()
     with record() as in_order:
@@ -226,6 +248,24 @@ def test_two_programs_that_write_one_slot_are_named() -> None:
     )
     with record(), pytest.raises(KernelError, match=expected):
         kv_write(rows, rows, small_cache(), torch.tensor([9, 3, 9]))
+
+
+@pytest.mark.parametrize("slot", [24, 2**40])
+def test_a_slot_beyond_the_cache_is_out_of_bounds(slot: int) -> None:
+    rows, slots = torch.ones(1, 2, 16), torch.tensor([slot])
+    with record(), pytest.raises(KernelError, match=r"writes outside of key_cache"):
+        kv_write(rows, rows, small_cache(), slots)
+    with record(), pytest.raises(KernelError, match=r"writes outside of key_cache"):
+        kv_write_int8(rows, rows, small_cache().to(torch.int8), torch.zeros(2, 6, 4, 2), slots)
+
+
+def test_two_int8_programs_that_write_one_slot_are_named() -> None:
+    rows, slots = torch.ones(2, 2, 16), torch.tensor([9, 9])
+    expected = (
+        r"two programs write \w+\[2, 1, 0(, 0)?\]: \(0, 0, 0\) at line \d+ and \(1, 0, 0\) at"
+    )
+    with record(), pytest.raises(KernelError, match=expected):
+        kv_write_int8(rows, rows, small_cache().to(torch.int8), torch.zeros(2, 6, 4, 2), slots)
 
 
 @triton.jit
