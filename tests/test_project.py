@@ -212,9 +212,15 @@ def test_the_wheel_holds_three_typed_packages_and_nothing_else(wheel_names: list
     assert not [name for name in wheel_names if re.search(r"(^|/)(tests?|conftest)[/._]", name)]
 
 
-def test_the_wheel_holds_every_source_file_and_the_licence(wheel_names: list[str]) -> None:
+def test_the_wheel_holds_every_file_of_the_packages_and_the_licence(
+    wheel_names: list[str],
+) -> None:
     for folder in (".", "kernels", "visualizer"):
         for package in PACKAGES:
-            for path in (ROOT / folder / package).rglob("*.py"):
-                assert path.relative_to(ROOT / folder).as_posix() in wheel_names
+            for path in (ROOT / folder / package).rglob("*.*"):
+                if path.is_file() and not re.search(
+                    r"/(__pycache__|\.\w+_cache)/", path.as_posix()
+                ):
+                    assert path.relative_to(ROOT / folder).as_posix() in wheel_names
+    assert "minipaged/models/builtin/storyteller/model.safetensors" in wheel_names
     assert any(name.endswith("/LICENSE") for name in wheel_names)
