@@ -16,10 +16,10 @@ from minipaged.errors import ConfigError, OutOfBlocksError
 def order_for(num_blocks: int) -> int:
     """Give the smallest k such that 2**k blocks are enough.
 
-    >>> [order_for(n) for n in (1, 2, 3, 4, 5, 1025)]
-    [0, 1, 2, 2, 3, 11]
+    >>> [order_for(n) for n in (0, 1, 2, 3, 4, 5, 1025)]
+    [0, 0, 1, 2, 2, 3, 11]
     """
-    return (num_blocks - 1).bit_length()
+    return max(num_blocks - 1, 0).bit_length()
 
 
 def most_slabs(pool_blocks: int, num_blocks: int) -> int:

@@ -107,7 +107,11 @@ class ContiguousManager:
         Raises:
             RequestRefusedError: An empty pool could not hold its slabs. Nothing is announced.
             ConfigError: The policy can't do without `num_new_tokens`.
+            ValueError: There is no sequence, or one is named twice or known already.
         """
+        known = {seq for group in self._announced for seq in group} | self._slabs.keys()
+        if not seqs or len(set(seqs)) < len(seqs) or not known.isdisjoint(seqs):
+            raise ValueError(f"seqs {tuple(seqs)} must be new ones, each named once")
         group = _Group(tuple(seqs), self.policy.reserve(num_prompt_tokens, num_new_tokens))
         size, most = self._num_blocks(group), self.pool.most_slabs(self._num_blocks(group))
         if len(seqs) > most:
@@ -239,8 +243,11 @@ class ContiguousManager:
             )
         target.token_ids = source.token_ids.copy()
         written = blocks_for(len(source.token_ids), self.block_size)
-        moves = zip(source.blocks[:written], target.blocks[:written], strict=True)
-        self._copies.extend(BlockMove(*move) for move in moves)
+        origin = {move.target: move.source for move in self._copies}  # all copies run at once
+        self._copies += [
+            BlockMove(origin.get(block, block), to)
+            for block, to in zip(source.blocks[:written], target.blocks[:written], strict=True)
+        ]
         self._notify(Prefilled(child, 0, *self._texts(target.token_ids)))
 
     def free(self, seq: int, why: str = "finished") -> None:
@@ -250,6 +257,7 @@ class ContiguousManager:
             ValueError: The sequence has none.
         """
         blocks = self._slab(seq).blocks
+        self._copies = [move for move in self._copies if move.target not in blocks]
         self.pool.release(blocks[0])
         del self._slabs[seq]
         self._notify(Released(seq, tuple(reversed(blocks)), why))

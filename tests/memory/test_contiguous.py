@@ -229,6 +229,34 @@ def test_copies_run_before_anybody_writes_even_if_the_parent_is_gone():
     assert [tuple(m) for m in manager.append_slots(2, 3)] == [(0, 2), (1, 3)]
 
 
+def test_a_fork_of_a_fork_copies_from_where_the_tokens_are():
+    manager = Slabs(num_blocks=32)
+    prompt = manager.ask([0, 1, 2], 2, 2)
+    manager.allocate(0, prompt)
+    manager.commit([(0, prompt)])
+    manager.fork(0, 1)
+    manager.fork(1, 2)
+    parent, child, grandchild = (manager.block_table(seq)[:2] for seq in (0, 1, 2))
+    copies = [tuple(move) for move in manager.append_slots(2)]
+    assert copies == list(zip(parent * 2, child + grandchild, strict=True))
+
+
+def test_nothing_is_copied_into_a_slab_that_was_given_back():
+    manager = Slabs()
+    manager.admit([0, 1], 3, 2)
+    manager.free(1)
+    assert manager.append(0) == []
+
+
+@pytest.mark.parametrize("seqs", [[], [4, 4], [0], [5, 0], [2], [5, 2]])
+def test_a_sequence_is_announced_once_and_only_while_it_is_new(seqs):
+    manager = Slabs()
+    manager.admit([0], 3, 2)
+    manager.announce([2], 3, 2)
+    with manager.refused(ValueError, "must be new ones, each named once"):
+        manager.announce(seqs, 3, 2)
+
+
 def test_a_fork_that_was_not_announced_is_refused():
     manager = Slabs(num_blocks=32, policy=ReserveMax(8))
     manager.admit([0, 1], 3)
