@@ -278,6 +278,6 @@ def _window(result: SimulationResult, steps: Sequence[int]) -> tuple[int, int]:
         if line.num_waiting[step] or line.time[step] < last_arrival
     ]
     stop = busy[-1] + 1 if busy else 0
-    if stop < len(steps) // 2:  # memory was never short: there is nothing to leave out
+    if stop < len(steps) // 5:  # memory was hardly ever short: there is nothing to leave out
         stop = len(steps)
     return stop // 5, stop

@@ -161,6 +161,11 @@ def test_so_many_run_at_once_as_in_fig_13(sharegpt: dict[Run, Outcome]) -> None:
     assert most == 7
 
 
+def test_a_long_tail_behind_a_full_queue_does_not_count() -> None:
+    """Most of the steps of this run come when nobody waits any more."""
+    assert measure(Run(Load("alpaca", 1000))).batch > 180
+
+
 def test_samples_save_as_in_fig_15() -> None:
     for width, reported in fig15.SAMPLES.items():
         outcome = measure(fig15.run_of(Scale(300), width, beams=False))
