@@ -112,9 +112,17 @@ class CheckedKV:
         moves: Iterable[tuple[int, int]],
     ) -> None:
         size = self.block_size
-        contents = [(to, source[block * size : (block + 1) * size]) for block, to in moves]
+        contents = [(to, self._block(source, block)) for block, to in moves]
         for block, content in contents:
+            self._block(target, block)
             target[block * size : (block + 1) * size] = content
+
+    def _block(self, slots: list[Cell | None], block: int) -> list[Cell | None]:
+        """Give what is in a block; a list's slice would take any number."""
+        size, num_blocks = self.block_size, len(slots) // self.block_size
+        if not 0 <= block < num_blocks:
+            raise IntegrityError(f"block {block} is not in a pool of {num_blocks} blocks")
+        return slots[block * size : (block + 1) * size]
 
     def _wipe(self, slots: list[Cell | None], block: int) -> None:
         size = self.block_size

@@ -384,3 +384,14 @@ def test_the_page_has_the_table_of_the_code() -> None:
     assert page[begin:].startswith(table() + "\n\n")
     for name, rule in zoo.INVARIANTS.items():
         assert f"- **{name}**: {rule}." in page
+
+
+@pytest.mark.parametrize("move", [(-1, 0), (0, -1), (2, 0), (0, 2)])
+def test_a_block_outside_the_pool_is_neither_copied_nor_written(move: tuple[int, int]) -> None:
+    kv = CheckedKV(num_blocks=2, block_size=2, num_swap_blocks=2)
+    kv.write([0, 1], [11, 12], start=0, before=None)
+    before = kv.slots.copy(), kv.swap_slots.copy()
+    for copy in (kv.copy, kv.swap_out, kv.swap_in):
+        with pytest.raises(IntegrityError, match=f"block {max(move) or -1} is not in a pool of 2"):
+            copy([move])
+        assert (kv.slots, kv.swap_slots) == before
