@@ -98,7 +98,10 @@ def check_rows(key: Tensor, value: Tensor, layer_cache: Tensor, slot_mapping: Te
     check_indices(layer_cache, slot_mapping=slot_mapping)
     if layer_cache.stride(3) != head_dim:
         raise ValueError("a token's KV heads must lie side by side in the cache")
-    if 0 in layer_cache.stride():
-        raise ValueError(
-            f"tokens share memory in the cache, its strides are {layer_cache.stride()}"
-        )
+    check_apart(layer_cache)
+
+
+def check_apart(written: Tensor) -> None:
+    """Raise ValueError where tokens share memory that each would write."""
+    if 0 in written.stride():
+        raise ValueError(f"tokens share memory that is written, strides are {written.stride()}")

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from minipaged_kernels.kv_write import check_rows
+from minipaged_kernels.kv_write import check_apart, check_rows
 from minipaged_kernels.launch import check_scales, dense_rows, padded
 
 
@@ -70,6 +70,7 @@ def kv_write_int8(
     """
     check_rows(key, value, layer_cache, slot_mapping)
     check_scales(layer_cache, layer_scales)
+    check_apart(layer_scales)
     if len(key) == 0:
         return
     key, value = dense_rows(key), dense_rows(value)

@@ -166,7 +166,8 @@ def check_scales(layer_cache: Tensor, layer_scales: Tensor) -> None:
         )
     if layer_scales.shape != layer_cache.shape[:4] or layer_scales.stride(3) != 1:
         raise ValueError(
-            f"scales are {list(layer_cache.shape[:4])} and dense, not {list(layer_scales.shape)}"
+            f"scales are {list(layer_cache.shape[:4])} and dense, not {list(layer_scales.shape)} "
+            f"with strides {layer_scales.stride()}"
         )
 
 

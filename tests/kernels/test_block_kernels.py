@@ -318,3 +318,6 @@ def test_writes_refuse_what_does_not_fit() -> None:
         kv_write(key, value, cache.repeat(1, 1, 1, 1, 2)[..., :16], slots)
     with pytest.raises(ValueError, match="must be int8"):
         kv_write_int8(key, value, cache, torch.zeros(2, 4, 8, 2), slots)
+    scales = torch.zeros(2, 1, 1, 2).expand(2, 4, 8, 2)
+    with pytest.raises(ValueError, match="tokens share memory"):
+        kv_write_int8(key, value, cache.to(torch.int8), scales, slots)
