@@ -85,7 +85,7 @@ def test_nothing_spills(rows: list[Row]) -> None:
 
 @pytest.mark.compile
 def test_registers_leave_room_for_other_programs(rows: list[Row]) -> None:
-    """Decode waits for memory: on NVIDIA four of its programs share a processor at least."""
+    """Decode waits for memory: on NVIDIA 16 of its warps share a processor at least."""
     for row in rows:
         limit = 512 if not is_nvidia(row) else 128 if is_decode(row) else 255
         assert row["registers"] <= limit, row
