@@ -200,7 +200,8 @@ def test_a_cache_of_nobody_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HF_HOME", "~nobody-there/hub")
     assert catalog.cache_folder() == Path("~nobody-there/models")
     assert hub_cache() == Path("~nobody-there/hub/hub")
-    assert all(status.folder is None for status in catalog.list_models())
+    here = [status.entry.name for status in catalog.list_models() if status.folder]
+    assert here == ["storyteller"]  # it is part of minipaged
 
 
 def test_yarn_needs_a_base(folder: Path) -> None:
