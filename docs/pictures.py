@@ -38,7 +38,8 @@ def record(model: str | None) -> Trace:
     from minipaged import LLM, SamplingParams
 
     story = "Tell a story about a fox and a"
-    arrivals = {0: (f"{story} kite.", 3), 5: (f"{story} drum.", 1), 9: (f"{story} boat.", 1)}
+    prompts = [f"{story} {thing}.\n\n" for thing in ("kite", "drum", "bell")]
+    arrivals = {0: (prompts[0], 3), 5: (prompts[1], 1), 9: (prompts[2], 1)}
     options = {"block_size": 4, "num_blocks": 48, "max_num_seqs": 6}
     with LLM(*([model] if model else []), trace="deep", **options) as llm:
         for step in range(40):
@@ -101,14 +102,15 @@ def svgs(trace: Trace) -> dict[str, str]:
     }
 
 
-def photograph(browser: str, html: str, size: str, picture: Path) -> None:
-    """Let a browser without a window draw a page."""
+def photograph(browser: str, html: str, moment: str, size: str, picture: Path) -> None:
+    """Let a browser without a window draw a page at a moment, "#step.event"."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
         page.write_text(html, encoding="utf-8")
         command = [
             *(browser, "--headless", "--no-sandbox", "--hide-scrollbars", "--disable-gpu"),
-            *(f"--window-size={size}", f"--screenshot={picture}", page.as_uri()),
+            "--force-prefers-reduced-motion",
+            *(f"--window-size={size}", f"--screenshot={picture}", page.as_uri() + moment),
         ]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
 
@@ -126,9 +128,13 @@ def main() -> None:
     for name, svg in svgs(trace).items():
         (arguments.output / f"{name}.svg").write_text(svg, encoding="utf-8")
     if arguments.chromium:
-        pages = {"page": (to_html(trace), PAGE_SIZE), "charts": (charts_page(trace), CHARTS_SIZE)}
-        for name, (html, size) in pages.items():
-            photograph(arguments.chromium, html, size, arguments.output / f"{name}.png")
+        copy = find(trace, BlockCopied)
+        pages = {
+            "page": (to_html(trace), f"#{trace.steps[copy.number].step}.{copy.event}", PAGE_SIZE),
+            "charts": (charts_page(trace), "", CHARTS_SIZE),
+        }
+        for name, page in pages.items():
+            photograph(arguments.chromium, *page, arguments.output / f"{name}.png")
 
 
 if __name__ == "__main__":
