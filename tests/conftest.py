@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -16,6 +17,10 @@ for name, value in {
     "TRITON_INTERPRET": "1",  # kernels run as numpy; what needs a compiler starts its own process
 }.items():
     os.environ[name] = value
+
+# A shell starts what runs in its background deaf to Ctrl-C; tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `ci` gives the same examples on every machine; `HYPOTHESIS_PROFILE=search` looks for new ones.
 settings.register_profile("ci", derandomize=True, database=None, deadline=None)
