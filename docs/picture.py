@@ -12,7 +12,7 @@ from pathlib import Path
 
 from minipaged_visualizer.options import Options
 from minipaged_visualizer.terminal import Screen
-from minipaged_visualizer.timeline import Timeline
+from minipaged_visualizer.timeline import Position, Timeline
 from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 
@@ -47,12 +47,12 @@ CODE_FORMAT = """\
 """
 
 
-def draw(trace: Trace, step: int, width: int, height: int) -> str:
-    """Give the picture of the end of a step as SVG."""
+def draw(trace: Trace, place: Position, options: Options, width: int, height: int) -> str:
+    """Give the terminal view of a moment as SVG."""
     timeline = Timeline(trace.header)
-    for recorded in trace.steps:
-        timeline.append(recorded)
-    timeline.go_to_step(step)
+    for step in trace.all_steps():
+        timeline.append(step)
+    timeline.go_to(place)
     console = Console(
         width=width,
         height=height,
@@ -61,7 +61,7 @@ def draw(trace: Trace, step: int, width: int, height: int) -> str:
         force_terminal=True,
         color_system="truecolor",
     )
-    console.print(Screen(timeline, Options()))
+    console.print(Screen(timeline, options))
     return console.export_svg(
         title="minipaged watch",
         theme=SVG_EXPORT_THEME,
@@ -80,7 +80,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("watch.svg"))
     arguments = parser.parse_args()
     trace = Trace.load(arguments.trace)
-    picture = draw(trace, arguments.step, arguments.width, arguments.height)
+    step = min(max(arguments.step, 0), len(trace.steps) - 1)
+    place = Position(step, len(trace.steps[step].events))
+    picture = draw(trace, place, Options(), arguments.width, arguments.height)
     arguments.output.write_text(picture, encoding="utf-8")
 
 

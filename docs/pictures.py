@@ -9,7 +9,6 @@ python docs/pictures.py --chromium chromium         also the page and the charts
 from __future__ import annotations
 
 import argparse
-import io
 import runpy
 import subprocess
 import tempfile
@@ -20,16 +19,13 @@ from minipaged_visualizer.html_page import to_html
 from minipaged_visualizer.options import Options
 from minipaged_visualizer.svg_gantt import gantt
 from minipaged_visualizer.svg_still import still
-from minipaged_visualizer.terminal import Screen
-from minipaged_visualizer.timeline import Position, Timeline
-from rich.console import Console
-from rich.terminal_theme import SVG_EXPORT_THEME
+from minipaged_visualizer.timeline import Position
 
 from minipaged.memory.events import Attended, BlockCopied, Event
 from minipaged.memory.trace import Trace
 
 FOLDER = Path(__file__).parent / "pictures"
-CODE_FORMAT = runpy.run_path(str(Path(__file__).with_name("picture.py")))["CODE_FORMAT"]
+terminal = runpy.run_path(str(Path(__file__).with_name("picture.py")))["draw"]
 PAGE_SIZE, CHARTS_SIZE = "1280,900", "1000,1360"
 
 
@@ -61,29 +57,6 @@ def find(trace: Trace, kind: type[Event]) -> Position:
             if isinstance(event, kind):
                 return Position(number, index + 1)
     raise SystemExit(f"the trace has no event of kind {kind.kind!r}")
-
-
-def terminal(trace: Trace, place: Position, options: Options, width: int, height: int) -> str:
-    """Give the terminal view of a moment as SVG."""
-    timeline = Timeline(trace.header)
-    for step in trace.all_steps():
-        timeline.append(step)
-    timeline.go_to(place)
-    console = Console(
-        width=width,
-        height=height,
-        record=True,
-        file=io.StringIO(),
-        force_terminal=True,
-        color_system="truecolor",
-    )
-    console.print(Screen(timeline, options))
-    return console.export_svg(
-        title="minipaged watch",
-        theme=SVG_EXPORT_THEME,
-        code_format=CODE_FORMAT,
-        unique_id="watch",
-    )
 
 
 def svgs(trace: Trace) -> dict[str, str]:

@@ -21,7 +21,7 @@ from minipaged.lab.paper.study import Scale
 
 ENOUGH = 500
 _TOO_FEW = f"Fewer than {ENOUGH} requests don't keep the pool full: take more (--requests)."
-_SPREAD = "Seeds differ: by up to 2 points in shares of memory, 8 % in batches, at 1,000 requests."
+_SPREAD = "Seeds differ: by up to 4 points in shares of memory, 10 % in batches, at 1,000 requests."
 
 
 def show_paper(

@@ -193,14 +193,14 @@ def test_every_goal_is_met() -> None:
 
 @pytest.mark.slow
 def test_three_seeds_agree_within_the_stated_spread() -> None:
-    """2 points of the memory, 8 % of the batch: what `minipaged paper` says at its end."""
+    """4 points of the memory, 10 % of the batch: what `minipaged paper` says at its end."""
     for system in SYSTEMS:
         found = [measure(fig2.run_of(Scale(1000, seed), system)) for seed in range(3)]
         for kind in fig2.KINDS:
             shares = [100 * outcome.waste.share(kind) for outcome in found]
-            assert max(shares) - min(shares) <= 4  # 2 points to either side
+            assert max(shares) - min(shares) <= 4  # points of the memory
         batches = [outcome.batch for outcome in found]
-        assert max(batches) / min(batches) <= 1.16
+        assert max(batches) / min(batches) <= 1.10
 
 
 @pytest.mark.slow
