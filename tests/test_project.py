@@ -113,10 +113,14 @@ def test_the_picture_asks_for_nothing_from_outside() -> None:
 
 
 def test_the_picture_can_be_drawn_from_a_trace() -> None:
+    from minipaged_visualizer.options import Options
+    from minipaged_visualizer.timeline import Position
     from scenes import everything
 
+    trace = everything()
+    place = Position(1, len(trace.steps[1].events))
     draw = runpy.run_path(str(ROOT / "docs" / "picture.py"))["draw"]
-    svg = draw(everything(), step=1, width=112, height=32)
+    svg = draw(trace, place, Options(), width=112, height=32)
     assert ElementTree.fromstring(svg).tag.endswith("svg")
     assert "copies" in svg  # step 1 of this scene has a copy-on-write
 
