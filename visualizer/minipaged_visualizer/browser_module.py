@@ -20,9 +20,9 @@ _LEFT_OVER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 @cache
-def style() -> str:
-    """Give the style sheet of the player."""
-    return _read("style.css")
+def style(*more: str) -> str:
+    """Give the style sheet that all views share, and `more` of them by their stems."""
+    return "\n".join(_read(f"{name}.css") for name in ("style", *more))
 
 
 @cache
@@ -40,14 +40,14 @@ def joined(entry: str) -> str:
     return text
 
 
-def widget_module() -> str:
-    """Give the module that anywidget loads."""
-    return f"{joined('widget')}\nexport default widget.createWidget;\n"
+def widget_module(entry: str = "widget") -> str:
+    """Give the module that anywidget loads; the entry exports `createWidget`."""
+    return f"{joined(entry)}\nexport default {entry}.createWidget;\n"
 
 
-def page_script() -> str:
-    """Give the script of a page that stands alone."""
-    return f'"use strict";\n{joined("page")}\npage.start(document);\n'
+def page_script(entry: str = "page") -> str:
+    """Give the script of a page that stands alone; the entry exports `start`."""
+    return f'"use strict";\n{joined(entry)}\n{entry}.start(document);\n'
 
 
 def _collect(name: str, modules: dict[str, str]) -> None:

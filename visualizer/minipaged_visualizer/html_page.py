@@ -1,7 +1,7 @@
-"""A trace as one HTML file that plays anywhere: no network, no server, nothing else beside it.
+"""A view as one HTML file that plays anywhere: no network, no server, nothing else beside it.
 
 The page may run one script and use one style sheet, those that are in it: its policy names their
-hashes, and forbids everything else. The trace lies in it as JSON in which no character can end an
+hashes, and forbids everything else. The data lies in it as JSON in which no character can end an
 element, and the script shows its texts as text.
 """
 
@@ -40,8 +40,8 @@ _PAGE = """<!DOCTYPE html>
 <style>{style}</style>
 </head>
 <body>
-<main><noscript>This page shows a trace with a script of its own: please allow it.</noscript></main>
-<script type="application/json" id="trace">{trace}</script>
+<main><noscript>This page needs its own script: please allow it.</noscript></main>
+<script type="application/json" id="payload">{payload}</script>
 <script>{script}</script>
 </body>
 </html>
@@ -68,14 +68,26 @@ def to_html(trace: Trace) -> str:
     Raises:
         IntegrityError: The trace contradicts itself; the message names the place.
     """
-    steps = trace.all_steps()
     _check(trace)
-    styles, script = style() + _PAGE_STYLE, page_script()
+    payload = trace_payload(trace.header, trace.all_steps())
+    return make_page(trace.header.title or "A run of PagedAttention", payload)
+
+
+def make_page(title: str, payload: Any, entry: str = "page", sheets: tuple[str, ...] = ()) -> str:
+    """Give a page whose script is `entry` of `static/`; `payload` is the element of that id.
+
+    Args:
+        title: Any text.
+        payload: What JSON can hold, of any texts.
+        entry: The stem of a module that exports `start(document)`.
+        sheets: Stems of style sheets beside the one that all views share.
+    """
+    styles, script = style(*sheets) + _PAGE_STYLE, page_script(entry)
     return _PAGE.format(
         policy=_policy(script, styles),
-        title=html.escape(safe(trace.header.title or "A run of PagedAttention")),
+        title=html.escape(safe(title)),
         style=styles,
-        trace=_inert_json(trace_payload(trace.header, steps)),
+        payload=_inert_json(payload),
         script=script,
     )
 

@@ -2,11 +2,11 @@
 
 import { Player, failure } from "./player.mjs";
 
-// Show the trace that lies in the element #trace. `#12` or `#12.3` in the address names a place.
+// Show the trace that lies in the element #payload. `#12` or `#12.3` in the address names a place.
 export function start(document) {
   const main = document.querySelector("main");
   try {
-    const player = new Player(JSON.parse(document.getElementById("trace").textContent));
+    const player = new Player(JSON.parse(document.getElementById("payload").textContent));
     const go = () => goToPlace(player, document.location.hash) || player.goTo({ number: 0, event: 2 ** 20 }, false);
     go();
     main.append(player.root);
