@@ -23,7 +23,8 @@ from minipaged.memory.trace import Trace
 class ScriptedLLM:
     """Has of an LLM what a session needs. `gate` can hold a step up."""
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, **policy: Any) -> None:
+        self.policy = policy
         self.engine = ScriptedEngine(num_blocks, block_size)
         self.trace: Trace | None = self.engine.trace
         self.gate = threading.Event()
@@ -48,7 +49,7 @@ def session() -> Iterator[LiveSession]:
     session = LiveSession(
         ScriptedLLM, lambda **p: SamplingParams(ignore_eos=True, **p), num_blocks=40
     )
-    session._prompt.value = "themoon"
+    session._request["prompt"].value = "themoon"
     yield session
     session.engine.gate.set()
     session.close()
@@ -82,7 +83,7 @@ def test_run_async_runs_to_the_end(session: LiveSession) -> None:
 
 
 def test_pause_stops_a_live_run_and_run_goes_on(session: LiveSession) -> None:
-    session._max_tokens.value = 30
+    session._request["max_tokens"].value = 30
     click(session, "add request")
 
     async def run_and_pause() -> int:
@@ -127,7 +128,7 @@ def test_abort_takes_the_youngest_that_has_not_ended(session: LiveSession) -> No
 
 
 def test_what_is_refused_is_one_line(session: LiveSession) -> None:
-    session._n.value = 16
+    session._request["n"].value = 16
     click(session, "add request")
     assert "40" in session.status
     assert "\n" not in session.status
@@ -136,7 +137,7 @@ def test_what_is_refused_is_one_line(session: LiveSession) -> None:
 
 def test_a_new_engine_has_the_sizes_that_are_set(session: LiveSession) -> None:
     click(session, "add request")
-    session._num_blocks.value, session._block_size.value = 9, 2
+    session.fields["num_blocks"].value, session.fields["block_size"].value = 9, 2
     click(session, "new engine")
     header: Any = session.children[-1]._payload["header"]
     assert (header["num_blocks"], header["block_size"]) == (9, 2)

@@ -1,8 +1,8 @@
 """A widget around a running engine: ask, step, run, pause, abort, and see memory follow.
 
-    session = LiveSession(lambda **sizes: LLM("storyteller", trace=True, **sizes), SamplingParams)
-    session                        # shows it
-    await session.run_async()      # runs until all is done, or somebody presses pause
+    session = minipaged.notebook.live()     # a LiveSession around an LLM
+    session                                 # shows it
+    await session.run_async()               # runs until all is done, or somebody presses pause
 
 The engine is handed in: this package knows none. Steps run on another thread, so that the notebook
 hears its buttons meanwhile; a lock keeps each call to the engine alone.
@@ -11,6 +11,7 @@ hears its buttons meanwhile; a lock keeps each call to the engine alone.
 from __future__ import annotations
 
 import asyncio
+import html
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -19,7 +20,17 @@ import ipywidgets as ipw
 
 from minipaged.errors import MinipagedError
 from minipaged.memory.trace import Trace
+from minipaged_visualizer.live_fields import engine_fields, request_fields, row
 from minipaged_visualizer.memory_player import MemoryPlayer
+
+_ABOUT = {
+    "add request": "Queue the prompt (Enter in its field)",
+    "step": "Run one step of the engine",
+    "run": "Run until all is done",
+    "pause": "Stop after the step under way",
+    "abort": "End the youngest request that has not ended",
+    "new engine": "Build an engine with these settings; what runs is given up",
+}
 
 
 class LiveEngine(Protocol):
@@ -45,63 +56,59 @@ class LiveEngine(Protocol):
 
 
 class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
-    """Buttons, and a player that follows.
+    """Fields, buttons, and a player that follows.
 
     Args:
-        make_engine: Builds an engine, given `num_blocks` and `block_size`, that keeps a trace.
+        make_engine: Builds an engine that keeps a trace, given what the engine's fields hold: see
+            `ENGINE_FIELDS`.
         make_params: Builds sampling parameters, given `n` and `max_tokens`.
-        num_blocks: Blocks in the first engine's pool.
-        block_size: Tokens a block in the first engine.
+        settings: What stands in the engine's fields at first, e.g. num_blocks=64.
+
+    Raises:
+        ConfigError: A setting has no field, or the field can't hold it.
+        MinipagedError: The first engine can't be built.
     """
 
     def __init__(
         self,
         make_engine: Callable[..., LiveEngine],
         make_params: Callable[..., Any],
-        *,
-        num_blocks: int = 32,
-        block_size: int = 4,
+        **settings: Any,
     ) -> None:
-        super().__init__()
         self._make_engine, self._make_params = make_engine, make_params
         self._lock = threading.RLock()
         self._wants_pause = threading.Event()
         self._thread: threading.Thread | None = None
         self._player: MemoryPlayer | None = None
         self.requests: list[str] = []
-        self._prompt = ipw.Text("Once upon a time", description="prompt")
-        self._n = ipw.BoundedIntText(2, min=1, max=16, description="n")
-        self._max_tokens = ipw.BoundedIntText(16, min=1, max=4096, description="max_tokens")
-        self._num_blocks = ipw.BoundedIntText(
-            num_blocks, min=1, max=2**22, description="num_blocks"
-        )
-        self._block_size = ipw.BoundedIntText(
-            block_size, min=1, max=2**16, description="block_size"
-        )
-        self._status = ipw.Label()
+        self.status = ""
+        self.fields = engine_fields(settings)
+        self.engine = self._build()
+        super().__init__()
+        self._request = request_fields()
+        self._request["prompt"].on_msg(self._hear_enter)
         self._buttons = {name: self._button(name, act) for name, act in self._actions().items()}
-        self.restart()
+        self._status = ipw.HTML()
+        self._show()
+        for name, field in self.fields.items():
+            field.observe(lambda change, name=name: self._changed(name, change["new"]), "value")
 
     # --- what can be done -------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """Build a new engine with the sizes that are set; what ran is given up."""
+        """Build a new engine with the settings in the fields; what ran is given up."""
         self.pause()
-        sizes = {"num_blocks": self._num_blocks.value, "block_size": self._block_size.value}
         with self._lock:
-            self.engine = self._make_engine(**sizes)
+            self.engine = self._build()
             self.requests.clear()
-        if self._player is not None:
-            self._player.close()
-        self._player = MemoryPlayer(self.engine)
-        self.children = [*self._rows(), self._player]
-        self._tell("ready")
+        self._show()
 
     def add(self) -> None:
         """Queue the prompt."""
-        params = self._make_params(n=self._n.value, max_tokens=self._max_tokens.value)
+        prompt, n, max_tokens = (field.value for field in self._request.values())
+        params = self._make_params(n=n, max_tokens=max_tokens)
         with self._lock:
-            self.requests.append(self.engine.add_request(self._prompt.value, params))
+            self.requests.append(self.engine.add_request(prompt, params))
         self._tell(f"request {self.requests[-1]} waits")
 
     def step(self) -> bool:
@@ -115,16 +122,20 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
     def run(self) -> None:
         """Run on a thread until all is done or somebody pauses; returns at once."""
         if self._thread is None or not self._thread.is_alive():
-            self._wants_pause.clear()
+            self._start()
             self._thread = threading.Thread(target=self._run, name="live-session", daemon=True)
             self._thread.start()
 
     async def run_async(self) -> None:
         """Run until all is done or somebody pauses; the notebook hears its buttons meanwhile."""
-        self._wants_pause.clear()
-        while not self._wants_pause.is_set() and await asyncio.to_thread(self.step):
-            await asyncio.sleep(0)
-        self._tell_how_it_ended()
+        self._start()
+        try:
+            while not self._wants_pause.is_set() and await asyncio.to_thread(self.step):
+                await asyncio.sleep(0)
+        except MinipagedError as e:
+            self._tell(str(e))
+        else:
+            self._tell_how_it_ended()
 
     def pause(self) -> None:
         """Let what runs stop after the step under way."""
@@ -152,12 +163,22 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
             self._player.close()
         super().close()
 
-    @property
-    def status(self) -> str:
-        """What the last action came to, in one line."""
-        return str(self._status.value)
-
     # --- inside -----------------------------------------------------------------------------------
+
+    def _build(self) -> LiveEngine:
+        return self._make_engine(**{name: field.value for name, field in self.fields.items()})
+
+    def _show(self) -> None:
+        """Let a player follow the engine that is there now."""
+        previous, self._player = self._player, MemoryPlayer(self.engine)
+        self.children = [*self._rows(), self._player]
+        if previous is not None:
+            previous.close()
+        self._tell("ready")
+
+    def _start(self) -> None:
+        self._wants_pause.clear()
+        self._tell("running")
 
     def _run(self) -> None:
         try:
@@ -172,7 +193,15 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
         self._tell("paused" if self._wants_pause.is_set() else "all requests are done")
 
     def _tell(self, text: str) -> None:
-        self._status.value = text
+        self.status = text
+        self._status.value = f'<span role="status">{html.escape(text)}</span>'
+
+    def _changed(self, name: str, value: object) -> None:
+        self._tell(f"{name} will be {value} in a new engine")
+
+    def _hear_enter(self, _: Any, message: Any, __: Any) -> None:
+        if isinstance(message, dict) and message.get("event") == "submit":
+            self._try(self.add)
 
     def _actions(self) -> dict[str, Callable[[], object]]:
         return {
@@ -185,7 +214,7 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
         }
 
     def _button(self, name: str, act: Callable[[], object]) -> Any:
-        button = ipw.Button(description=name)
+        button = ipw.Button(description=name, tooltip=_ABOUT[name], layout={"width": "auto"})
         button.on_click(lambda _: self._try(act))
         return button
 
@@ -198,8 +227,9 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
 
     def _rows(self) -> list[Any]:
         buttons = self._buttons
+        running = [buttons[name] for name in ("step", "run", "pause", "abort")]
         return [
-            ipw.HBox([self._prompt, self._n, self._max_tokens, buttons["add request"]]),
-            ipw.HBox([buttons[name] for name in ("step", "run", "pause", "abort")]),
-            ipw.HBox([self._num_blocks, self._block_size, buttons["new engine"], self._status]),
+            row(*self._request.values(), buttons["add request"]),
+            row(*running, self._status),
+            row(*self.fields.values(), buttons["new engine"]),
         ]

@@ -1,0 +1,46 @@
+"""In a notebook: one line that opens a live session on a model.
+
+    session = live()                        # or: live("smollm2", num_blocks=64, block_size=8)
+    session                                 # shows it
+    await session.run_async()               # runs until all is done, or somebody presses pause
+
+It needs the extra `notebook`. This file may know both an engine and a view.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minipaged.engine.sampling_params import SamplingParams
+from minipaged.errors import MinipagedError
+from minipaged.models.catalog import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from minipaged_visualizer.live_session import LiveSession
+
+
+def live(model: str = DEFAULT_MODEL, **options: Any) -> LiveSession:
+    """Give a widget around an engine that runs a model.
+
+    Args:
+        model: What `LLM` takes.
+        options: What else `LLM` takes. Those that have a field in the widget stand in it at first.
+
+    Raises:
+        MinipagedError: The extra `notebook` is not installed, or the engine can't be built.
+    """
+    try:
+        from minipaged_visualizer.live_fields import ENGINE_FIELDS
+        from minipaged_visualizer.live_session import LiveSession
+    except ImportError:
+        raise MinipagedError(
+            "a live session needs more packages: pip install 'minipaged[notebook]'"
+        ) from None
+    from minipaged.llm import LLM
+
+    fields = {name: options.pop(name) for name in ENGINE_FIELDS if name in options}
+
+    def make_engine(**settings: Any) -> LLM:
+        return LLM(model, **{"trace": True, **options, **settings})
+
+    return LiveSession(make_engine, SamplingParams, **fields)
