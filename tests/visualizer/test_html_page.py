@@ -143,8 +143,8 @@ def test_keys_lead_to_a_copy_on_write_and_through_it(browser: Chromium, tmp_path
     assert "A copies block 1 to block 2" in text_of(browser, ".mp-caption")
     assert text_of(browser, ".mp-place").startswith("step 1, event 1 of 7")
     acts = text_of(browser, ".mp-acts")
-    assert "A, B and C hold block 1. A wants to write." in acts
-    assert "Entry 1 of A is block 2" in acts
+    assert "A, B and C share block 1. A wants to write" in acts
+    assert "Row 1 of A's table now leads to block 2" in acts
     label = "document.querySelectorAll('.mp-pool [data-block]')[2].getAttribute('aria-label')"
     assert browser.evaluate(label) == "block 2, used by A, 3 of 4 tokens, just copied to"
     browser.press("Home", "End", "ArrowLeft", "Shift+ArrowLeft")

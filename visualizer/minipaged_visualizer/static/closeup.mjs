@@ -5,6 +5,8 @@ import { ownersOf } from "./frame.mjs";
 import { chip, letters } from "./marks.mjs";
 import { slots } from "./sequences.mjs";
 
+const MOST_CHIPS = 6;
+
 export class Closeup {
   constructor() {
     this.root = el("section", { class: "mp-closeup", "aria-label": "Copy-on-write, close up" });
@@ -57,15 +59,14 @@ function acts(frame, index) {
   const next = tokenToCome(step, index, seq);
   const written = next ? [...contents, next] : contents;
   const who = letters(seq);
-  const share = owners.length === 2 ? "both hold" : "hold";
   return [
-    act("before", `${listed(owners.map(letters))} ${share} block ${source}. ${who} wants to write.`,
+    act("before", `${listed(owners.map(letters))} share block ${source}. ${who} wants to write, but the others read it too.`,
       block(source, owners, contents, contents.length, size)),
-    act("copy", `${who} takes block ${target} and copies the tokens.`,
+    act("copy", `${who} takes block ${target} and copies what is in block ${source}.`,
       block(source, owners, contents, contents.length, size),
       arrow(),
       block(target, [], contents, 0, size, "mp-new-block")),
-    act("after", `Entry ${entry} of ${who} is block ${target}: ${who} writes there. Block ${source} stays as it is.`,
+    act("after", `Row ${entry} of ${who}'s table now leads to block ${target}, and ${who} writes there. Block ${source} stays as it is.`,
       block(source, others, contents, contents.length, size),
       block(target, [seq], written, contents.length, size, "mp-new-block")),
   ];
@@ -92,7 +93,8 @@ function block(number, owners, contents, old, size, extra = "") {
   return el("div", { class: `mp-big ${extra}` },
     el("div", { class: "mp-big-head" },
       el("span", { class: "mp-big-number" }, `block ${number}`),
-      ...owners.slice(0, 6).map((seq) => chip(seq)),
+      ...owners.slice(0, MOST_CHIPS).map((seq) => chip(seq)),
+      owners.length > MOST_CHIPS && "…",
       owners.length > 1 && el("span", { class: "mp-count" }, `×${owners.length}`)),
     slots(contents, old, size));
 }

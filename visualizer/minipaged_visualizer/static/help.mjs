@@ -26,19 +26,23 @@ const SIGNS = [
   ["« »", "copied from, copied to: copy-on-write"],
   ["! -", "evicted, its prefix is forgotten; given back"],
   ["↓ ↑", "moved out to the swap pool; moved back in"],
+  ["□", "outlined darkly: held by the sequence in focus; in colour: changed just now"],
   ["·", "an empty slot: reserved for the next tokens, or wasted"],
 ];
 
 export class Help {
-  constructor(onClose) {
+  constructor(onClose, keys = KEYS, signs = SIGNS) {
     this.root = el("dialog", { class: "mp-help", "aria-label": "Keys and signs" },
-      el("div", { class: "mp-help-columns" }, list("Keys", KEYS), list("Signs", SIGNS)),
+      el("div", { class: "mp-help-columns" }, list("Keys", keys), list("Signs", signs)),
       el("button", { class: "mp-small", autofocus: true, onclick: onClose }, "close"));
     this.root.addEventListener("close", onClose);
   }
 
   draw({ options }) {
-    if (options.help && !this.root.open) this.root.show();
+    if (options.help && !this.root.open) {
+      this.root.show();
+      this.root.scrollIntoView({ block: "nearest" });
+    }
     else if (!options.help && this.root.open) this.root.close();
   }
 }

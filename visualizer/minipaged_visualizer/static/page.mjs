@@ -8,6 +8,7 @@ export function start(document) {
   try {
     const player = new Player(JSON.parse(document.getElementById("payload").textContent));
     const go = () => goToPlace(player, document.location.hash) || player.goTo({ number: 0, event: 2 ** 20 }, false);
+    player.root.querySelector("h2").setAttribute("aria-level", 1); // nothing stands above it here
     go();
     main.append(player.root);
     addEventListener("hashchange", go);

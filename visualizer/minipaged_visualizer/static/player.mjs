@@ -85,6 +85,7 @@ export class Player {
     };
     if (TOGGLES.includes(action)) options[action] = !options[action];
     else moves[action]();
+    if (action === "prefixes" && options.prefixes) this.revealed = this.prefixes.root;
     this.redraw();
   }
 
@@ -101,6 +102,7 @@ export class Player {
 
   selectBlock(block) {
     this.options.block = block;
+    if (block !== null) this.revealed = this.explain.root;
     this.redraw();
   }
 
@@ -157,6 +159,8 @@ export class Player {
     this.redrawing ??= requestAnimationFrame(() => {
       this.redrawing = null;
       this.draw();
+      this.revealed?.scrollIntoView({ block: "nearest" }); // what was asked for may lie below
+      this.revealed = null;
     });
   }
 

@@ -30,11 +30,13 @@ export class PoolCanvas {
   draw(cells) {
     const style = getComputedStyle(this.root); // the style sheet lends these properties to us
     const [ink, accent] = [style.color, style.textDecorationColor];
-    this.#drawBase(cells, { free: style.backgroundColor, cached: style.caretColor, ink });
+    this.#drawBase(cells, {
+      page: style.columnRuleColor, free: style.backgroundColor, cached: style.caretColor, ink,
+    });
     this.context.clearRect(0, 0, this.columns * this.step, this.rows * this.step);
     this.context.drawImage(this.base.canvas, 0, 0, this.columns * this.step, this.rows * this.step);
     for (const [block, owners] of cells.owners) {
-      if (owners.some(([seq]) => seq === cells.focus)) this.#outline(block, ink, 1.5);
+      if (owners.some(([seq]) => seq === cells.focus)) this.#light(block, cells.focus, ink);
     }
     for (const block of cells.signs.keys()) this.#outline(block, accent);
     if (cells.selected !== null) this.#outline(cells.selected, ink);
@@ -59,9 +61,13 @@ export class PoolCanvas {
     const [x, y] = this.#corner(block);
     const side = this.step > 2 ? this.step - 1 : this.step;
     const plain = { [-1]: looks.free, [-2]: looks.cached, [-3]: looks.ink }[code];
+    this.base.fillStyle = looks.page;
+    this.base.fillRect(x, y, side, side);
+    this.base.globalAlpha = owners ? 0.55 : 1; // pale, so that the sequence in focus stands out
     this.base.fillStyle = owners ? HUES[hue(owners[0][0])] : plain;
     this.base.fillRect(x, y, side, side);
     if (owners) this.#detail(owners, x, y, side);
+    this.base.globalAlpha = 1;
   }
 
   anchor(block) {
@@ -83,6 +89,14 @@ export class PoolCanvas {
       context.fillStyle = "#000";
       context.fillRect(x + (side - dot) / 2, y + (side - dot) / 2, dot, dot);
     }
+  }
+
+  // A block of the sequence in focus, in its full colour.
+  #light(block, seq, ink) {
+    const [x, y] = this.#corner(block);
+    this.context.fillStyle = HUES[hue(seq)];
+    this.context.fillRect(x, y, this.step - 1, this.step - 1);
+    this.#outline(block, ink, 2);
   }
 
   #outline(block, colour, width = 2.5) {

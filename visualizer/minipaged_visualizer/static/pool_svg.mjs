@@ -84,8 +84,7 @@ export class PoolSvg {
     group.setAttribute("class", `mp-cell mp-${cell.state}${cell.isFocused ? " mp-mine" : ""}`);
     group.setAttribute("aria-label", inWords(cell, this.noun));
     group.setAttribute("aria-selected", cell.isSelected);
-    refill(
-      group,
+    const picture = svg("g", { "aria-hidden": "true" }, // the label says it all
       svg("rect", { class: "mp-base", width, height, rx: 2 }),
       ...this.#bands(cell),
       svg("rect", { class: "mp-frame", width, height, rx: 2 }),
@@ -98,8 +97,8 @@ export class PoolSvg {
       cell.sign && head && this.#badge(cell.sign),
       cell.isSelected && svg("rect", {
         class: "mp-selected", x: -5, y: -5, width: width + 10, height: height + 10, rx: 5,
-      }),
-    );
+      }));
+    refill(group, picture);
   }
 
   // One band for each owner, as long as the block is full.
@@ -121,15 +120,17 @@ export class PoolSvg {
       return names.length > 1 && svg("circle", { class: "mp-dot", cx: width / 2, cy: height / 2, r: 3.5 });
     }
     const middle = head + (height - head) / 2;
+    const name = svg("text", {
+      class: head ? "mp-letters" : "mp-letters mp-haloed", x: width / 2, y: middle + font * 0.36, "font-size": font,
+    }, text);
+    if (!head) return name; // a plate would hide most of the colour
     const plate = Math.min(text.length * font * 0.68 + 5, width);
     return svg("g", {},
       svg("rect", {
         class: "mp-plate", x: (width - plate) / 2, y: middle - font * 0.6, width: plate,
         height: font * 1.2, rx: 3,
       }),
-      svg("text", {
-        class: "mp-letters", x: width / 2, y: middle + font * 0.36, "font-size": font,
-      }, text));
+      name);
   }
 
   #pill({ count }) {

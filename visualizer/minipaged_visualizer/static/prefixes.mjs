@@ -5,6 +5,7 @@ import { History } from "./history.mjs";
 import { chip } from "./marks.mjs";
 
 const MOST_NODES = 300;
+const MOST_CHIPS = 6;
 
 export class Prefixes {
   constructor(onSelect) {
@@ -52,7 +53,8 @@ export class Prefixes {
       el("span", { class: `mp-node ${looks}` },
         el("button", { class: "mp-block-button", onclick: () => this.onSelect(block) }, String(block)),
         el("span", { class: "mp-slots" }, ...state.contents[block].slice(0, 16).map(({ text }) => token(text, "mp-tok"))),
-        ...held.slice(0, 6).map(([seq]) => chip(seq)),
+        ...held.slice(0, MOST_CHIPS).map(([seq]) => chip(seq)),
+        held.length > MOST_CHIPS && el("span", { class: "mp-quiet" }, `and ${held.length - MOST_CHIPS} more`),
         hits > 0 && el("span", { class: "mp-count" }, plural(hits, "hit"))),
       this.#list(hash, children, frame));
   }

@@ -1,6 +1,6 @@
 // The scrubber, and above all steps a chart of used, shared, cached and wasted memory.
 
-import { el, refill, svg } from "./dom.mjs";
+import { el, plural, refill, svg } from "./dom.mjs";
 
 const SAMPLES = 500;
 const HEIGHT = 60;
@@ -58,8 +58,8 @@ export class Strip {
       item("own", `${LAYER_WORDS.own} ${numUsed - numShared}`),
       item("cached", `${LAYER_WORDS.cached} ${numCached}`),
       item("free", `free ${total - numUsed - numCached}`),
-      item("waste", `wasted ${numEmptySlots} slots (${share} %)`),
-      el("span", { class: "mp-quiet" }, `of ${total} blocks`),
+      item("waste", `wasted ${plural(numEmptySlots, "slot")} (${share} %)`),
+      el("span", { class: "mp-quiet" }, `of ${plural(total, "block")}`),
     ];
   }
 
