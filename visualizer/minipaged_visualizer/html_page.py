@@ -68,7 +68,7 @@ def to_html(trace: Trace) -> str:
     Raises:
         IntegrityError: The trace contradicts itself; the message names the place.
     """
-    _check(trace)
+    check(trace)
     payload = trace_payload(trace.header, trace.all_steps())
     return make_page(trace.header.title or "A run of PagedAttention", payload)
 
@@ -92,8 +92,12 @@ def make_page(title: str, payload: Any, entry: str = "page", sheets: tuple[str, 
     )
 
 
-def _check(trace: Trace) -> None:
-    """Replay a trace, so that what is wrong with it is said here and not in the browser."""
+def check(trace: Trace) -> None:
+    """Replay a trace, so that what is wrong with it is said here and not in the browser.
+
+    Raises:
+        IntegrityError: The trace contradicts itself; the message names the place.
+    """
     header = trace.header
     state = Replay(header.num_blocks, header.block_size, header.num_swap_blocks)
     for step in trace.all_steps():

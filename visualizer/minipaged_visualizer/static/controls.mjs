@@ -42,12 +42,14 @@ const SWITCHES = [
 ];
 
 export class Controls {
-  constructor(act) {
-    this.buttons = Object.fromEntries(BUTTONS.map(([action, name, label]) => [action, el("button", {
+  // `leftOut` are the actions that a view does not have.
+  constructor(act, leftOut = []) {
+    const wanted = ([action]) => !leftOut.includes(action);
+    this.buttons = Object.fromEntries(BUTTONS.filter(wanted).map(([action, name, label]) => [action, el("button", {
       class: action === "toggle" ? "mp-button mp-play" : "mp-button", "aria-label": label,
       title: label, onclick: () => act(action),
     }, icon(name))]));
-    this.switches = Object.fromEntries(SWITCHES.map(([action, words, label]) => [action, el("button", {
+    this.switches = Object.fromEntries(SWITCHES.filter(wanted).map(([action, words, label]) => [action, el("button", {
       class: "mp-button mp-switch", title: label, "aria-pressed": "false", onclick: () => act(action),
     }, words)]));
     this.speed = el("select", {
@@ -60,7 +62,7 @@ export class Controls {
   }
 
   draw({ options }) {
-    for (const [action] of SWITCHES) this.switches[action].setAttribute("aria-pressed", options[action]);
+    for (const [action, button] of Object.entries(this.switches)) button.setAttribute("aria-pressed", options[action]);
     this.speed.value = String(options.speed);
     if (this.playing === options.playing) return;
     this.playing = options.playing;

@@ -29,7 +29,8 @@ export function changesOf(events, signs) {
   return changes;
 }
 
-function changedBlocks(event) {
+// The blocks that an event takes, shares or gives back.
+export function changedBlocks(event) {
   const { kind } = event;
   if (kind === "hit" || kind === "release") return event.blocks;
   if (kind === "swap_out") return event.moves.map(([source]) => source);
