@@ -32,6 +32,7 @@ class MemoryPlayer(anywidget.AnyWidget):
 
     Args:
         source: A path, a Trace, or what has one in its attribute `trace`, as an LLM does.
+        at_end: Open at the last step, not at the first.
 
     Raises:
         TraceError: The file is no trace or is malformed, or the LLM keeps no trace.
@@ -41,14 +42,17 @@ class MemoryPlayer(anywidget.AnyWidget):
     _css = style()
     _key = traitlets.Unicode().tag(sync=True)
     _payload = traitlets.Dict().tag(sync=True)
+    _at_end = traitlets.Bool().tag(sync=True)
 
-    def __init__(self, source: object) -> None:
+    def __init__(self, source: object, *, at_end: bool = False) -> None:
         self._is_closed = threading.Event()  # first: a widget that fails is closed, too
         self._trace = _trace_of(source)
         steps = list(self._trace.steps)
         self._num_sent = self._num_kept = len(steps)
         super().__init__(
-            _key=uuid.uuid4().hex[:12], _payload=trace_payload(self._trace.header, steps)
+            _key=uuid.uuid4().hex[:12],
+            _payload=trace_payload(self._trace.header, steps),
+            _at_end=at_end,
         )
         self._lock = threading.Lock()
         self.on_msg(self._answer)

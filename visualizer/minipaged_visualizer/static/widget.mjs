@@ -23,6 +23,7 @@ export function createWidget() {
 class Feed {
   constructor(model) {
     this.payload = model.get("_payload");
+    this.atEnd = model.get("_at_end");
     this.steps = [...(this.payload.steps ?? [])];
     this.views = new Set();
     model.on("msg:custom", (message) => {
@@ -52,7 +53,8 @@ function show(feed, place, prefix) {
     return undefined;
   }
   place.append(player.root);
-  player.goTo({ number: 0, event: 2 ** 20 }, false);
+  if (feed.atEnd) player.act("last");
+  else player.goTo({ number: 0, event: 2 ** 20 }, false);
   const view = (steps) => {
     try {
       player.append(steps, true);

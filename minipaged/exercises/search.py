@@ -1,0 +1,60 @@
+"""Finding the smallest case that an attempt gets wrong: hypothesis looks for one and shrinks it."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+from hypothesis import HealthCheck, find, settings
+from hypothesis.errors import Flaky, NoSuchExample
+
+from minipaged.exercises.exercise import Counterexample, Exercise
+
+MAX_CASES = 300
+SECONDS = 8.0
+
+_SETTINGS = settings(
+    max_examples=MAX_CASES,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class _OutOfTimeError(BaseException):
+    """Ends a search. Hypothesis would take an Exception for one more failure to shrink."""
+
+
+def smallest_failure(exercise: Exercise, attempt: Any) -> Counterexample | None:
+    """Give the smallest case that goes wrong, or None; the same attempt gets the same one.
+
+    After SECONDS the smallest one so far counts: an attempt that never ends takes its time.
+    """
+    search = _Search(exercise, attempt)
+    try:
+        case = find(exercise.cases(), search.fails, settings=_SETTINGS, random=random.Random(0))
+    except NoSuchExample:
+        return None
+    except (_OutOfTimeError, Flaky):  # flaky: the attempt does not always do the same
+        return search.shortest
+    return exercise.judge(attempt, case) or search.shortest
+
+
+class _Search:
+    """Judges case after case, and remembers the shortest that failed."""
+
+    def __init__(self, exercise: Exercise, attempt: Any) -> None:
+        self._exercise, self._attempt = exercise, attempt
+        self._ends_at = time.monotonic() + SECONDS
+        self.shortest: Counterexample | None = None
+
+    def fails(self, case: Any) -> bool:
+        if self.shortest is not None and time.monotonic() > self._ends_at:
+            raise _OutOfTimeError
+        found = self._exercise.judge(self._attempt, case)
+        if found is None:
+            return False
+        if self.shortest is None or len(found.case) <= len(self.shortest.case):
+            self.shortest = found
+        return True
