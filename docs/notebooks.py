@@ -1,8 +1,8 @@
-"""Writes the notebooks of `tutorials/` from their sources: python docs/notebooks.py [--check]
+"""Writes the notebooks of `tutorials/` from their sources; `--check` only compares them.
 
 A chapter is a .py file in jupytext's percent format. Its notebook is committed beside it, without
 outputs, so that it opens by a double click. Cells are numbered, so the same source gives the same
-notebook, byte for byte. `--check` writes nothing and fails where one differs.
+notebook, byte for byte: python docs/notebooks.py [--check]
 """
 
 from __future__ import annotations
