@@ -22,6 +22,7 @@ import random
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -121,7 +122,7 @@ def _unary_but_bf16(self: Any, arg: Any, op: Any) -> Any:
 
 def _refuse_bf16(op: Any, *operands: Any) -> None:
     if any(map(_is_bf16, operands)):
-        place = _kernel_line()
+        place = _place(_kernel_frame())
         raise KernelError(f"line {place.line}: {op.__name__} on bf16, widen it to fp32 first")
 
 
@@ -144,7 +145,7 @@ def overflow_checked() -> Iterator[None]:
 
 def _assert_with_place(self: Any, condition: Any, message: str) -> None:
     if not np.all(condition.data if hasattr(condition, "data") else condition):
-        program, place = self.grid_idx, _kernel_line()
+        program, place = self.grid_idx, _place(_kernel_frame())
         raise KernelError(f"program {program}, line {place.line}: {message}")
 
 
@@ -182,7 +183,8 @@ class Access(NamedTuple):
     """One load or store of one program. `addresses` are bytes, only of lanes that are not masked.
 
     `item_bytes` is the width of one element. `base` is the pointer argument that the addresses were
-    computed from; None where that got lost on the way.
+    computed from; None where that got lost on the way. `values` are the kernel's variables at this
+    moment, by name, each as the interpreter holds it.
     """
 
     program: Program
@@ -191,6 +193,7 @@ class Access(NamedTuple):
     addresses: NDArray[np.uint64]
     item_bytes: int
     place: SourceLine
+    values: Mapping[str, Any]
 
 
 class Observer(Protocol):
@@ -240,8 +243,9 @@ def _access(builder: Any, ptrs: Any, mask: Any, *, is_write: bool) -> Access:
     item_bytes = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
     lanes = np.broadcast_to(mask.data, ptrs.data.shape)
     base = ptrs.attr.get(_BASE)
-    place = _kernel_line()
-    return Access(builder.grid_idx, is_write, base, ptrs.data[lanes], item_bytes, place)
+    frame = _kernel_frame()
+    place, values = _place(frame), dict(frame.f_locals)
+    return Access(builder.grid_idx, is_write, base, ptrs.data[lanes], item_bytes, place, values)
 
 
 _BASE = "minipaged.base"
@@ -283,11 +287,15 @@ def _keeping_base(method: Any) -> Any:
 _NOT_A_KERNEL = (os.path.dirname(triton.__file__) + os.sep, __file__)
 
 
-def _kernel_line() -> SourceLine:
-    """Find the line of a kernel that is running: the innermost outside of Triton and this file."""
+def _kernel_frame() -> FrameType:
+    """Find the kernel that is running: the innermost function outside of Triton and this file."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_NOT_A_KERNEL) and frame.f_back is not None:
         frame = frame.f_back
+    return frame
+
+
+def _place(frame: FrameType) -> SourceLine:
     return SourceLine(frame.f_code.co_filename, frame.f_lineno)
 
 

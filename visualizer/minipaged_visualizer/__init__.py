@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from minipaged_visualizer.html_page import export_html
+    from minipaged_visualizer.kernel_microscope import KernelMicroscope
     from minipaged_visualizer.live_session import LiveSession
     from minipaged_visualizer.memory_player import MemoryPlayer
 
-__all__ = ["LiveSession", "MemoryPlayer", "export_html"]
+__all__ = ["KernelMicroscope", "LiveSession", "MemoryPlayer", "export_html"]
 _HOMES = {
+    "KernelMicroscope": "kernel_microscope",
     "LiveSession": "live_session",
     "MemoryPlayer": "memory_player",
     "export_html": "html_page",

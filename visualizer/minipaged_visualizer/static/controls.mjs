@@ -14,14 +14,14 @@ const KEYS = {
 const SHIFTED = { ArrowRight: "forwardEvent", ArrowLeft: "backEvent" };
 
 // Give the action that a key press asks for; undefined leaves it to the browser.
-export function actionOf(event) {
+export function actionOf(event, keys = KEYS, shifted = SHIFTED) {
   if (event.ctrlKey || event.metaKey || event.altKey) return undefined;
   const { target, key } = event;
   const tag = target.tagName;
   if (tag === "TEXTAREA" || (tag === "INPUT" && target.type !== "range")) return undefined;
   if (tag === "SELECT" && key !== "Escape") return undefined;
   if (tag === "BUTTON" && key === " ") return undefined;
-  return (event.shiftKey && SHIFTED[key]) || KEYS[key];
+  return (event.shiftKey && shifted[key]) || keys[key];
 }
 
 const BUTTONS = [

@@ -1,0 +1,275 @@
+"""A kernel under the microscope: each program's loads and stores, and its online softmax.
+
+    with magnify("Decode") as microscope:
+        paged_decode(query, layer_cache, block_tables, seq_lens)
+    microscope.kernel_recording().save("decode.jsonl")
+
+Nothing is computed a second time. The running values are the kernel's own: the interpreter runs it
+as a Python function, and whenever that loads or stores, its variables are looked at. Kernels here
+call them `largest`, `total` and `weighted`; a tile's update is seen at the access that follows.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from minipaged.memory.kernel_recording import (
+    KernelRecording,
+    KernelStep,
+    Launch,
+    ProgramRun,
+    RowState,
+    SequenceTable,
+)
+from minipaged_kernels.interpreter import Access, SourceLine, watched
+from minipaged_kernels.recorder import CACHE_AXES, Recording, Touch
+
+MOST_VALUES = 64  # of an integer tensor, that one load tells
+MOST_SUMS = 8  # of a row's weighted sums
+_SHAPES = {"key_cache": (0, 1), "cache": (1, None)}  # where num_blocks and block_size stand
+
+
+@contextmanager
+def magnify(
+    title: str = "", sequences: Sequence[SequenceTable] = (), block_size: int | None = None
+) -> Iterator[Microscope]:
+    """Look closely at the kernels launched inside.
+
+    Args:
+        title: What the recording is about.
+        sequences: Who holds the blocks, for kernels that are given no block tables.
+        block_size: For kernels that are given none.
+    """
+    microscope = Microscope(title, sequences, block_size)
+    with watched(microscope):
+        yield microscope
+
+
+class Microscope(Recording):
+    """A recording that also keeps values: what was loaded, and the state of the softmax."""
+
+    def __init__(
+        self, title: str, sequences: Sequence[SequenceTable], block_size: int | None
+    ) -> None:
+        super().__init__(CACHE_AXES)
+        self._title = title
+        self._sequences = tuple(sequences)
+        self._block_size = block_size
+        self._num_blocks = 0
+        self._launches: list[str] = []
+        self._tensors: Mapping[str, Tensor] = {}
+        self._programs: dict[tuple[int, tuple[int, ...]], _Program] = {}
+
+    def launched(self, kernel: str, arguments: Mapping[str, Any]) -> None:
+        """Begin a launch: remember what lies in the tensors that tell of blocks."""
+        super().launched(kernel, arguments)
+        self._launches.append(kernel)
+        self._tensors = {n: value for n, value in arguments.items() if isinstance(value, Tensor)}
+        for name, (blocks, slots) in _SHAPES.items():
+            if name in self._tensors:
+                self._num_blocks = self._tensors[name].shape[blocks]
+                if slots is not None:
+                    self._block_size = self._tensors[name].shape[slots]
+        if "block_tables" in arguments and not self._sequences:
+            self._sequences = self._sequences_of(arguments)
+
+    def accessed(self, access: Access) -> None:
+        """Take one load or store, and the update of the softmax that came before it, if one did.
+
+        Raises:
+            KernelError: It goes outside of a tensor.
+        """
+        num_touches = len(self.touches)
+        super().accessed(access)
+        if len(self.touches) == num_touches:
+            return
+        key = (len(self._launches) - 1, tuple(map(int, access.program)))
+        program = self._programs.setdefault(key, _Program())
+        touch = self.touches[-1]
+        program.take(touch, _values_of(touch, self._tensors[touch.argument.name]), access.values)
+
+    def kernel_recording(self) -> KernelRecording:
+        """Give what was seen so far, as a file keeps it."""
+        return KernelRecording(
+            title=self._title,
+            block_size=self._block_size or 1,
+            num_blocks=self._num_blocks,
+            sequences=self._sequences,
+            launches=tuple(map(self._launch, range(len(self._launches)))),
+            programs=tuple(
+                program.run(*key) for key, program in self._programs.items() if program.steps
+            ),
+        )
+
+    def _launch(self, number: int) -> Launch:
+        runs = {place: run for (launch, place), run in self._programs.items() if launch == number}
+        file = next(iter(runs.values())).file
+        grid = tuple(max(axis) + 1 for axis in zip(*runs, strict=True))
+        kernel = self._launches[number]
+        first, last = _lines_of(file, kernel)
+        source = Path(file).read_text(encoding="utf-8").splitlines()[first - 1 : last]
+        return Launch(kernel, Path(file).name, grid, first, tuple(source))
+
+    def _sequences_of(self, arguments: Mapping[str, Any]) -> tuple[SequenceTable, ...]:
+        """Give the tables that a kernel was given, without what lies beyond a context."""
+        size = self._block_size or 1
+        rows = zip(arguments["block_tables"].tolist(), arguments["seq_lens"].tolist(), strict=True)
+        return tuple(SequenceTable(n, tuple(row[: -(-n // size)])) for row, n in rows)
+
+
+class _Program:
+    """The steps of one program, as they come."""
+
+    def __init__(self) -> None:
+        self.steps: list[KernelStep] = []
+        self.file = ""
+        self._seq = -1
+        self._rows: tuple[str, ...] = ()
+        self._largest: Any = None
+        self._at_tile: SourceLine | None = None  # where the newest tile was loaded
+
+    def take(self, touch: Touch, values: tuple[int, ...], variables: Mapping[str, Any]) -> None:
+        self.file = touch.place.file
+        self._look(variables)
+        if touch.argument.name == "value_cache" and not touch.is_write:
+            self._at_tile = touch.place
+        self.steps.append(_step(touch, values))
+
+    def run(self, launch: int, program: tuple[int, ...]) -> ProgramRun:
+        return ProgramRun(launch, program, self._seq, self._rows, tuple(self.steps))
+
+    def _look(self, variables: Mapping[str, Any]) -> None:
+        """Take an update of the softmax, if there was one since the last look."""
+        if "seq" in variables:
+            self._seq = int(_array(variables["seq"]).flat[0])
+        if "largest" not in variables or "weighted" not in variables:
+            return
+        largest = variables["largest"]
+        if self._at_tile is not None and largest is not self._largest:
+            self._rows = _row_names(variables)
+            self.steps.append(_update(self._at_tile, self._largest, variables))
+        self._largest = largest
+
+
+def _step(touch: Touch, values: tuple[int, ...]) -> KernelStep:
+    indices = np.unravel_index(touch.elements, touch.argument.shape)
+    statement = _statement(touch.place.file, touch.place.line)
+    return KernelStep(
+        kind="store" if touch.is_write else "load",
+        line=statement.lineno,
+        last_line=statement.end_lineno or statement.lineno,
+        tensor=touch.argument.name,
+        box=tuple((int(index.min()), int(index.max())) for index in indices),
+        blocks=touch.blocks,
+        slots=touch.slots,
+        heads=touch.heads,
+        num_bytes=touch.num_bytes,
+        values=values,
+    )
+
+
+def _values_of(touch: Touch, tensor: Tensor) -> tuple[int, ...]:
+    """Give what a load of integers gives: the entries of tables, lengths, slots."""
+    if touch.is_write or tensor.dtype.is_floating_point or touch.elements.size > MOST_VALUES:
+        return ()
+    if touch.argument.axes:  # integers, but a cache's
+        return ()
+    return tuple(tensor.reshape(-1)[touch.elements.tolist()].tolist())
+
+
+# --- the softmax ----------------------------------------------------------------------------------
+
+
+def _update(place: SourceLine, before: Any, variables: Mapping[str, Any]) -> KernelStep:
+    """Give the update that ends a round of the loop, with the state of each real row."""
+    names = ("largest", "rescale", "total", "scores", "weights", "weighted")
+    rows = _real_rows(variables)
+    largest, rescale, total, scores, weights, weighted = (
+        _array(variables[name])[rows] for name in names
+    )
+    seen = np.isfinite(scores).any(axis=0)
+    old = _array(before)[rows]
+    first, last = _rest_of_loop(place.file, place.line)
+    states = (
+        RowState(
+            before=float(old[row]),
+            largest=float(largest[row]),
+            rescale=float(rescale[row]),
+            total=float(total[row]),
+            scores=tuple(scores[row, seen].tolist()),
+            weights=tuple(weights[row, seen].tolist()),
+            weighted=tuple(weighted[row, :MOST_SUMS].tolist()),
+        )
+        for row in range(len(largest))
+    )
+    tokens = tuple(_array(variables["tokens"])[seen].tolist())
+    return KernelStep("update", first, last, tokens=tokens, state=tuple(states))
+
+
+def _real_rows(variables: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Give the rows that are no padding."""
+    mask = variables.get("is_query", variables.get("is_head"))
+    real = _array(mask)
+    return np.flatnonzero(real if real.ndim == 1 else real.any(axis=1))
+
+
+def _row_names(variables: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name rows by their query head, and where a program has several queries, by these, too."""
+    group, kv_head = (int(_array(variables[name]).flat[0]) for name in ("GROUP", "kv_head"))
+    rows = _real_rows(variables).tolist()
+    if "queries" not in variables:
+        return tuple(f"head {kv_head * group + row}" for row in rows)
+    first = int(_array(variables["first_position"]).flat[0])
+    queries = _array(variables["queries"])
+    return tuple(f"token {first + queries[r]}, head {kv_head * group + r % group}" for r in rows)
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """Give what the interpreter holds for a variable: a tensor's handle, a constant, a number."""
+    if hasattr(value, "handle"):
+        return np.asarray(value.handle.data)
+    return np.asarray(getattr(value, "value", value))
+
+
+# --- the source -----------------------------------------------------------------------------------
+
+
+@cache
+def _tree(file: str) -> ast.Module:
+    return ast.parse(Path(file).read_text(encoding="utf-8"))
+
+
+def _statement(file: str, line: int) -> ast.stmt:
+    """Give the smallest statement that covers a line."""
+    found = [n for n in ast.walk(_tree(file)) if isinstance(n, ast.stmt) and _covers(n, line)]
+    return min(found, key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
+
+
+def _rest_of_loop(file: str, line: int) -> tuple[int, int]:
+    """Give the first and last line of what a loop does after a line."""
+    loops = [n for n in ast.walk(_tree(file)) if isinstance(n, ast.For) and _covers(n, line)]
+    after = [s for loop in loops for s in loop.body if s.lineno > line]
+    return after[0].lineno, after[-1].end_lineno or after[-1].lineno
+
+
+def _lines_of(file: str, kernel: str) -> tuple[int, int]:
+    """Give a kernel's first line, its decorator's, and its last."""
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.FunctionDef) and node.name == kernel:
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            return first, node.end_lineno or node.lineno
+    raise AssertionError(f"{kernel} is not in {inspect.getsourcefile(_tree)}")
+
+
+def _covers(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)

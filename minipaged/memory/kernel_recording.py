@@ -1,0 +1,380 @@
+"""A kernel run as a file: what each program read, wrote and kept, in order. JSON lines, version 1.
+
+    {"format": "minipaged-kernel-recording", "version": 1, "title": ..., "launches": [...], ...}
+    {"launch": 0, "program": [0, 1, 0], "seq": 0, "rows": ["head 2", "head 3"], "steps": [...]}
+
+The first line tells what holds for the whole run, each further one is a program. Files from other
+people are untrusted: every field is checked, and a TraceError says in one line what is wrong where.
+A number that is minus infinity, as the largest of no scores is, is null in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from minipaged.errors import TraceError
+from minipaged.memory.events import short
+
+FORMAT, VERSION = "minipaged-kernel-recording", 1
+KINDS = ("load", "store", "update")
+MAX_BYTES = 2**24
+MAX_BLOCKS, MAX_BLOCK_SIZE = 2**12, 2**10
+
+_Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel; `source` are its lines, the first of which is line `first_line`."""
+
+    kernel: str
+    file: str
+    grid: tuple[int, ...]
+    first_line: int
+    source: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SequenceTable:
+    """A sequence of so many tokens, and the physical blocks that hold them."""
+
+    num_tokens: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RowState:
+    """One row's online softmax after a tile: `largest` score m, `total` l, and what led there.
+
+    `rescale` is what the old `total` and `weighted` were multiplied by, `before` the old largest.
+    `scores` and `weights` have one number for each token of the tile, `weighted` some of the sums.
+    """
+
+    before: float
+    largest: float
+    rescale: float
+    total: float
+    scores: tuple[float, ...]
+    weights: tuple[float, ...]
+    weighted: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """A load or a store, or the update of the softmax that the lines `line` to `last_line` make.
+
+    `box` are first and last index in each dimension of `tensor`; `blocks` and `slots` are physical,
+    a slot is block * block_size + offset. `values` are those of an integer tensor. An update has
+    `tokens`, the positions in the sequence, and the state of each row of the program.
+    """
+
+    kind: str
+    line: int
+    last_line: int
+    tensor: str = ""
+    box: tuple[tuple[int, ...], ...] = ()
+    blocks: tuple[int, ...] = ()
+    slots: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    num_bytes: int = 0
+    values: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+    state: tuple[RowState, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """One program: its place in the grid, whose tokens it attends to (-1: nobody's), its steps."""
+
+    launch: int
+    program: tuple[int, ...]
+    seq: int
+    rows: tuple[str, ...]
+    steps: tuple[KernelStep, ...]
+
+
+@dataclass(frozen=True)
+class KernelRecording:
+    """A run of one or more kernels on one pool of blocks."""
+
+    title: str
+    block_size: int
+    num_blocks: int
+    sequences: tuple[SequenceTable, ...]
+    launches: tuple[Launch, ...]
+    programs: tuple[ProgramRun, ...]
+
+    def save(self, path: str | Path) -> None:
+        """Write it as a file.
+
+        Raises:
+            TraceError: The file can't be written.
+        """
+        try:
+            Path(path).write_text("\n".join(_lines(self)) + "\n", encoding="utf-8", newline="\n")
+        except OSError as e:
+            raise TraceError(f"{path}: can't be written: {e.strerror or e}") from e
+
+    @classmethod
+    def load(cls, path: str | Path) -> KernelRecording:
+        """Read a file.
+
+        Raises:
+            TraceError: It can't be read, is no recording, of another version, or malformed.
+        """
+        try:
+            with Path(path).open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        except OSError as e:
+            raise TraceError(f"{path}: can't be read: {e.strerror or e}") from e
+        try:
+            return parse(content)
+        except ValueError as e:
+            raise TraceError(f"{path}: {e}") from None
+
+
+def is_recording(path: str | Path) -> bool:
+    """Tell whether a file's first line says that it is a recording of a kernel."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(60).startswith(f'{{"format":"{FORMAT}"'.encode())
+    except OSError:
+        return False
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def _lines(recording: KernelRecording) -> list[str]:
+    values = to_json(recording)
+    programs = values.pop("programs")
+    rows = [{"format": FORMAT, "version": VERSION, **values}, *programs]
+    return [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows]
+
+
+def to_json(recording: KernelRecording) -> dict[str, Any]:
+    """Give a recording as what JSON can hold; fields of steps that hold nothing are left out."""
+    values = asdict(recording)
+    for program in values["programs"]:
+        program["steps"] = [
+            {key: value for key, value in step.items() if value not in ("", (), 0) or key == "line"}
+            for step in program["steps"]
+        ]
+    found = _finite(values)
+    assert isinstance(found, dict)
+    return found
+
+
+def _finite(value: Any) -> Any:
+    """Give minus infinity as null, and numbers with six digits, in whatever holds them."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, float):
+        return None if value == -math.inf else float(f"{value:.6g}")
+    return value
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def parse(content: bytes) -> KernelRecording:
+    """Read the content of a file.
+
+    Raises:
+        ValueError: It is no recording, or malformed; the message names the line.
+    """
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"larger than {MAX_BYTES} bytes")
+    rows = [_on_line(number, _decoded, line) for number, line in enumerate(content.splitlines(), 1)]
+    if not rows or rows[0].pop("format", None) != FORMAT:
+        raise ValueError(f"not a kernel recording: its first line must have format {FORMAT!r}")
+    version = rows[0].pop("version", None)
+    if type(version) is not int or version != VERSION:
+        raise ValueError(f"version {short(version)}, only {VERSION} can be read")
+    rows[0]["programs"] = []
+    header = _on_line(1, lambda row: _record(KernelRecording, row), rows[0])
+    _on_line(1, _check_header, header)
+    programs = []
+    for number, row in enumerate(rows[1:], 2):
+        program = _on_line(number, lambda row: _record(ProgramRun, row), row)
+        _on_line(number, lambda program: _check_program(program, header), program)
+        programs.append(program)
+    values = {field.name: getattr(header, field.name) for field in fields(header)}
+    return KernelRecording(**{**values, "programs": tuple(programs)})
+
+
+def _on_line(number: int, read: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return read(value)
+    except ValueError as e:
+        raise ValueError(f"line {number}: {e}") from None
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line.decode(), parse_constant=_refuse_constant)
+        json.dumps(row, ensure_ascii=False).encode()  # half a surrogate pair is no character
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f"not JSON ({e!s:.100})") from None
+    if not isinstance(row, dict):
+        raise ValueError("not a JSON object")
+    return row
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _record(kind: type[_Record], row: Any) -> _Record:
+    """Build a dataclass from an object that has its fields, those with a default or not."""
+    if not isinstance(row, dict):
+        raise ValueError(f"{kind.__name__} must be an object, not {short(row)}")
+    known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
+    for key in row:
+        if key not in known:
+            raise ValueError(f"{kind.__name__} has no field {short(key)}")
+    values = {}
+    for name, value in row.items():
+        try:
+            values[name] = _READERS[str(known[name])](value)
+        except ValueError as e:
+            raise ValueError(f"{name}: {e}") from None
+    try:
+        return kind(**values)
+    except TypeError as e:
+        raise ValueError(f"{kind.__name__}: {str(e).partition('() ')[2]}") from None
+
+
+def _int(value: Any) -> int:
+    if type(value) is not int or not -(2**53) < value < 2**53:
+        raise ValueError(f"must be an integer, not {short(value)}")
+    return value
+
+
+def _float(value: Any) -> float:
+    if value is None:
+        return -math.inf
+    if type(value) not in (int, float) or not abs(value) < 1e300:
+        raise ValueError(f"must be a number or null, not {short(value)}")
+    return float(value)
+
+
+def _str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a string, not {short(value)}")
+    return value
+
+
+def _all(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    def read_all(values: Any) -> tuple[Any, ...]:
+        if not isinstance(values, list):
+            raise ValueError(f"must be an array, not {short(values)}")
+        return tuple(_at(index, read, value) for index, value in enumerate(values))
+
+    return read_all
+
+
+def _at(index: int, read: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return read(value)
+    except ValueError as e:
+        raise ValueError(f"[{index}]: {e}") from None
+
+
+def _records(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    return _all(lambda row: _record(kind, row))
+
+
+# By the annotation of a field.
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "int": _int,
+    "float": _float,
+    "str": _str,
+    "tuple[int, ...]": _all(_int),
+    "tuple[float, ...]": _all(_float),
+    "tuple[str, ...]": _all(_str),
+    "tuple[tuple[int, ...], ...]": _all(_all(_int)),
+    "tuple[RowState, ...]": _records(RowState),
+    "tuple[KernelStep, ...]": _records(KernelStep),
+    "tuple[ProgramRun, ...]": _records(ProgramRun),
+    "tuple[SequenceTable, ...]": _records(SequenceTable),
+    "tuple[Launch, ...]": _records(Launch),
+}
+
+
+# --- what must hold between fields ----------------------------------------------------------------
+
+
+def _check_header(header: KernelRecording) -> None:
+    _within("block_size", header.block_size, 1, MAX_BLOCK_SIZE)
+    _within("num_blocks", header.num_blocks, 1, MAX_BLOCKS)
+    for index, sequence in enumerate(header.sequences):
+        needed = -(-sequence.num_tokens // header.block_size)
+        if sequence.num_tokens < 0 or needed != len(sequence.blocks):
+            raise ValueError(
+                f"sequences: [{index}]: {sequence.num_tokens} tokens can't lie in "
+                f"{len(sequence.blocks)} blocks of {header.block_size}"
+            )
+        _all_within(f"sequences: [{index}]: blocks", sequence.blocks, header.num_blocks)
+    for index, launch in enumerate(header.launches):
+        if len(launch.grid) != 3 or min(launch.grid) < 1:
+            raise ValueError(f"launches: [{index}]: grid must be three sizes, not {launch.grid}")
+
+
+def _check_program(program: ProgramRun, header: KernelRecording) -> None:
+    _within("launch", program.launch, 0, len(header.launches) - 1)
+    _within("seq", program.seq, -1, len(header.sequences) - 1)
+    launch = header.launches[program.launch]
+    if len(program.program) != 3:
+        raise ValueError(f"program must be three numbers, not {program.program}")
+    for axis, size in zip(program.program, launch.grid, strict=True):
+        _within("program", axis, 0, size - 1)
+    for index, step in enumerate(program.steps):
+        _at_step(index, step, program, header)
+
+
+def _at_step(index: int, step: KernelStep, program: ProgramRun, header: KernelRecording) -> None:
+    where = f"steps: [{index}]"
+    launch = header.launches[program.launch]
+    last = launch.first_line + len(launch.source) - 1
+    if step.kind not in KINDS:
+        raise ValueError(f"{where}: kind must be load, store or update, not {short(step.kind)}")
+    _within(f"{where}: line", step.line, launch.first_line, last)
+    _within(f"{where}: last_line", step.last_line, step.line, last)
+    _all_within(f"{where}: blocks", step.blocks, header.num_blocks)
+    _all_within(f"{where}: slots", step.slots, header.num_blocks * header.block_size)
+    if any(len(pair) != 2 or pair[0] > pair[1] for pair in step.box):
+        raise ValueError(f"{where}: box must hold pairs of a first and a last index")
+    if step.kind == "update":
+        _check_update(where, step, program, header)
+
+
+def _check_update(
+    where: str, step: KernelStep, program: ProgramRun, header: KernelRecording
+) -> None:
+    if program.seq < 0:
+        raise ValueError(f"{where}: a program of no sequence has no tokens")
+    _all_within(f"{where}: tokens", step.tokens, header.sequences[program.seq].num_tokens)
+    sizes: Sequence[int] = [len(step.state)]
+    if sizes[0] != len(program.rows):
+        raise ValueError(f"{where}: {len(program.rows)} rows, but {sizes[0]} states")
+    for row in step.state:
+        if not len(row.scores) == len(row.weights) == len(step.tokens):
+            raise ValueError(f"{where}: scores and weights must be one for each token")
+
+
+def _within(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value}; it must be from {least} to {most}")
+
+
+def _all_within(name: str, values: Sequence[int], size: int) -> None:
+    for value in values:
+        _within(name, value, 0, size - 1)

@@ -1,0 +1,188 @@
+// The kernel microscope: a recorded run, stepped through program by program.
+
+import { Arrows } from "./arrows.mjs";
+import { Controls, SPEEDS, actionOf } from "./controls.mjs";
+import { el, refill } from "./dom.mjs";
+import { Pool, Programs, Source, Table, nameOf } from "./microscope_parts.mjs";
+import { Run } from "./microscope_run.mjs";
+import { State, Tile } from "./microscope_softmax.mjs";
+import { inWords, placeOf } from "./microscope_words.mjs";
+
+const KEYS = {
+  " ": "toggle", ArrowRight: "forward", ArrowLeft: "back", n: "forward", p: "back",
+  PageDown: "nextProgram", PageUp: "previousProgram", ".": "nextUpdate", ",": "previousUpdate",
+  Home: "first", End: "last", "+": "faster", "=": "faster", "-": "slower", r: "nextRow",
+};
+const SHIFTED = { ArrowRight: "nextProgram", ArrowLeft: "previousProgram" };
+const BUTTONS = [
+  ["first", "first", "To the start (Home)"],
+  ["previousProgram", "back", "One program back (Page Up, or Shift ←)"],
+  ["back", "backEvent", "One step back (←)"],
+  ["toggle", "play", "Play or pause (Space)"],
+  ["forward", "forwardEvent", "One step forward (→)"],
+  ["nextProgram", "forward", "To the next program (Page Down, or Shift →)"],
+  ["last", "last", "To the end (End)"],
+];
+const SLOWNESS = 1500; // ms that a step is shown at speed 1
+
+export class Microscope {
+  constructor(payload) {
+    this.run = new Run(payload);
+    this.index = 0;
+    this.row = 0;
+    this.options = { playing: false, speed: 1 };
+    this.#build(payload);
+    this.draw();
+  }
+
+  act(action, value) {
+    const { run, index, options } = this;
+    const moves = {
+      forward: () => this.goTo(index + 1),
+      back: () => this.goTo(index - 1),
+      first: () => this.goTo(0),
+      last: () => this.goTo(run.length - 1),
+      nextProgram: () => this.goTo(run.programAfter(index, +1)),
+      previousProgram: () => this.goTo(run.programAfter(index, -1)),
+      nextUpdate: () => this.goTo(run.updateAfter(index, +1)),
+      previousUpdate: () => this.goTo(run.updateAfter(index, -1)),
+      toggle: () => (options.playing ? this.pause() : this.play()),
+      speed: () => { options.speed = value; },
+      faster: () => { options.speed = SPEEDS.find((s) => s > options.speed) ?? options.speed; },
+      slower: () => { options.speed = SPEEDS.findLast((s) => s < options.speed) ?? options.speed; },
+      nextRow: () => this.#nextRow(),
+    };
+    moves[action]();
+    this.draw();
+  }
+
+  goTo(index) {
+    this.pause();
+    this.index = Math.max(0, Math.min(this.run.length - 1, index));
+    this.draw();
+  }
+
+  play() {
+    if (this.index === this.run.length - 1) this.index = 0;
+    this.options.playing = true;
+    this.#wait();
+  }
+
+  pause() {
+    this.options.playing = false;
+    clearTimeout(this.timer);
+  }
+
+  draw() {
+    const moment = this.run.at(this.index, this.row);
+    for (const part of this.parts) part.draw(moment);
+    this.range.value = this.index;
+    this.range.setAttribute("aria-valuetext", inWords(moment));
+    refill(this.place, `${nameOf(this.run, moment.program)} · step ${moment.place + 1} of ${moment.program.steps.length}`
+      + `${moment.step.kind === "update" ? "" : ` · ${placeOf(moment.step)}`}`);
+    refill(this.caption, inWords(moment));
+    this.controls.draw({ options: this.options });
+    this.arrows.draw(this.table, this.pool, Boolean(this.table.entries.length));
+  }
+
+  destroy() {
+    this.pause();
+    this.observer.disconnect();
+    this.root.remove();
+  }
+
+  #wait() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.index += 1;
+      if (this.index >= this.run.length - 1) this.options.playing = false;
+      else this.#wait();
+      this.draw();
+    }, SLOWNESS / this.options.speed);
+  }
+
+  #nextRow() {
+    const { program } = this.run.moments[this.index];
+    const { rows } = this.run.programs[program];
+    this.row = rows.length ? (Math.min(this.row, rows.length - 1) + 1) % rows.length : 0;
+  }
+
+  #build({ title }) {
+    const { run } = this;
+    this.table = new Table();
+    this.pool = new Pool(run);
+    this.controls = new Controls((action, value) => this.act(action, value), BUTTONS, []);
+    this.place = el("p", { class: "mp-place" });
+    this.caption = el("p", { class: "mp-caption", "aria-live": "polite" });
+    this.range = el("input", {
+      type: "range", class: "mp-range", min: 0, max: run.length - 1, value: 0, "aria-label": "Step",
+      oninput: () => this.goTo(Number(this.range.value)),
+    });
+    const programs = new Programs(run, (program) => this.goTo(run.firsts[program]));
+    const source = new Source();
+    const tile = new Tile();
+    const state = new State((row) => { this.row = row; this.draw(); });
+    this.parts = [programs, source, this.table, this.pool, tile, state];
+    this.stage = el("div", { class: "mk-stage" }, this.table.root, this.pool.root);
+    this.arrows = new Arrows(this.stage);
+    this.stage.append(this.arrows.root);
+    this.root = el("section", {
+      class: "minipaged", tabindex: 0, "aria-label": "Kernel microscope", "data-lm-suppress-shortcuts": "true",
+      onkeydown: (event) => this.#onKey(event),
+    }, el("div", { class: "mp-frame-box" },
+      el("header", { class: "mp-title" }, el("h2", {}, title || "A kernel under the microscope")),
+      el("div", { class: "mp-headline" }, this.place, this.caption),
+      el("div", { class: "mp-main mk-main" },
+        el("div", { class: "mk-left" }, programs.root, source.root),
+        el("div", { class: "mk-right" }, this.stage, el("div", { class: "mk-softmax" }, tile.root, state.root))),
+      el("div", { class: "mp-bottom" }, this.controls.transport, el("div", { class: "mp-strip" }, this.range))));
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.root);
+  }
+
+  #onKey(event) {
+    const action = actionOf(event, KEYS, SHIFTED);
+    event.stopPropagation(); // a notebook would take keys for its own
+    if (action === undefined) return;
+    event.preventDefault();
+    this.act(action);
+  }
+}
+
+function failure(error) {
+  return refill(el("p", { class: "minipaged mp-error", role: "alert" }), `This recording can't be shown: ${error.message}`);
+}
+
+// What anywidget loads.
+export function createWidget() {
+  return {
+    render({ model, el: place }) {
+      try {
+        const microscope = new Microscope(model.get("_payload"));
+        place.append(microscope.root);
+        return () => microscope.destroy();
+      } catch (error) {
+        place.append(failure(error));
+        return undefined;
+      }
+    },
+  };
+}
+
+// Show the recording that lies in the element #payload. `#12` in the address names a step.
+export function start(document) {
+  const main = document.querySelector("main");
+  try {
+    const microscope = new Microscope(JSON.parse(document.getElementById("payload").textContent));
+    main.append(microscope.root);
+    const go = () => microscope.goTo(Number(document.location.hash.slice(1)) || 0);
+    go();
+    addEventListener("hashchange", go);
+    // Keys count wherever the focus is, as there is nothing else in the window.
+    document.addEventListener("keydown", (event) => {
+      if (event.target === document.body) microscope.root.dispatchEvent(new KeyboardEvent("keydown", event));
+    });
+  } catch (error) {
+    main.append(failure(error));
+  }
+}
