@@ -208,8 +208,10 @@ export class Player {
     this.arrows = new Arrows(this.stage);
     this.stage.append(this.arrows.root);
     this.root = el("section", {
-      class: "minipaged", tabindex: 0, "aria-label": "Memory player", "data-lm-suppress-shortcuts": "true",
+      class: "minipaged", tabindex: 0, "aria-label": "Memory player",
       onkeydown: (event) => this.#onKey(event),
+      // JupyterLab takes keys for its own (`d d` deletes the cell) unless the element in focus says so.
+      onfocusin: ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"),
     },
     el("div", { class: "mp-frame-box" },
       this.#title(),
