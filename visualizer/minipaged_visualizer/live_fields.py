@@ -13,7 +13,8 @@ import traitlets
 
 from minipaged.errors import ConfigError
 
-_WRAPPED = ipw.Layout(flex_flow="row wrap")
+_WRAPPED = {"flex_flow": "row wrap", "grid_gap": "0 10px", "align_items": "center"}
+_LABELS = {"n": "samples (n)"}  # the others are called as their arguments
 
 
 def row(*widgets: Any) -> Any:
@@ -29,6 +30,7 @@ def number(about: str, value: int, least: int, most: int) -> Any:
 def request_fields() -> dict[str, Any]:
     """Give the fields of a request, by the names of their arguments."""
     prompt = ipw.Text("Once upon a time", tooltip="What the model continues; Enter adds a request")
+    prompt.layout.min_width = "20em"
     n = number("Samples: the prompt is computed once and forked; they share its blocks", 2, 1, 64)
     max_tokens = number("The most tokens a sample", 16, 1, 2**20)
     return _named({"prompt": prompt, "n": n, "max_tokens": max_tokens})
@@ -72,10 +74,10 @@ ENGINE_FIELDS: dict[str, Callable[[], Any]] = {
 
 def _named(fields: dict[str, Any]) -> dict[str, Any]:
     for name, field in fields.items():
-        field.description = name
+        field.description = _LABELS.get(name, name)
         field.style = {"description_width": "initial"}
         is_number = isinstance(field, ipw.BoundedIntText)
-        field.layout = ipw.Layout(width="12em" if is_number else "auto", flex="0 1 auto")
+        field.layout.width = f"{len(field.description) * 0.6 + 6:.1f}em" if is_number else "auto"
     return fields
 
 

@@ -22,6 +22,7 @@ from minipaged.errors import MinipagedError
 from minipaged.memory.trace import Trace
 from minipaged_visualizer.live_fields import engine_fields, request_fields, row
 from minipaged_visualizer.memory_player import MemoryPlayer
+from minipaged_visualizer.own_keys import BOX, OwnKeys
 
 _ABOUT = {
     "add request": "Queue the prompt (Enter in its field)",
@@ -84,11 +85,11 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
         self.status = ""
         self.fields = engine_fields(settings)
         self.engine = self._build()
-        super().__init__()
+        super().__init__(_dom_classes=[BOX])
         self._request = request_fields()
         self._request["prompt"].on_msg(self._hear_enter)
         self._buttons = {name: self._button(name, act) for name, act in self._actions().items()}
-        self._status = ipw.HTML()
+        self._status, self._own_keys = ipw.HTML(), OwnKeys()
         self._show()
         for name, field in self.fields.items():
             field.observe(lambda change, name=name: self._changed(name, change["new"]), "value")
@@ -171,7 +172,7 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
     def _show(self) -> None:
         """Let a player follow the engine that is there now."""
         previous, self._player = self._player, MemoryPlayer(self.engine)
-        self.children = [*self._rows(), self._player]
+        self.children = [self._own_keys, *self._rows(), self._player]
         if previous is not None:
             previous.close()
         self._tell("ready")
