@@ -1,0 +1,72 @@
+"""Two traces on one page with one scrubber: what the widget `SideBySide` shows, in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from minipaged.errors import TraceError
+from minipaged.memory.events import to_json
+from minipaged.memory.replay import IntegrityError
+from minipaged.memory.trace import Trace
+from minipaged_visualizer.html_page import check, make_page
+from minipaged_visualizer.payload import header_payload
+
+ENTRY = "side_by_side"
+
+
+def side_by_side_html(left: Trace, right: Trace) -> str:
+    """Give a page that plays both.
+
+    Raises:
+        IntegrityError: One of them contradicts itself; the message names it and the place.
+    """
+    payload = side_by_side_payload(left, right)
+    return make_page(
+        payload["title"] or "The same requests, side by side", payload, ENTRY, (ENTRY,)
+    )
+
+
+def side_by_side_payload(left: Trace, right: Trace) -> dict[str, Any]:
+    """Give what a browser needs of both, as plain JSON values.
+
+    Raises:
+        IntegrityError: One of them contradicts itself; the message names it and the place.
+    """
+    sides = {"left": left, "right": right}
+    for name, trace in sides.items():
+        try:
+            check(trace)
+        except IntegrityError as e:
+            raise IntegrityError(f"the {name} one: {e}") from e
+    title = left.header.title if left.header.title == right.header.title else ""
+    return {"title": title, **{name: _payload(trace) for name, trace in sides.items()}}
+
+
+def trace_of(source: object) -> Trace:
+    """Give a trace from a path, a Trace, or what has one in its attribute `trace`.
+
+    Raises:
+        TraceError: There is none, or the file is malformed.
+    """
+    if isinstance(source, str | Path):
+        return Trace.load(source)
+    trace = source if isinstance(source, Trace) else getattr(source, "trace", None)
+    if not isinstance(trace, Trace):
+        raise TraceError("nothing to show: give a trace, its file, or an LLM built with trace=True")
+    return trace
+
+
+def _payload(trace: Trace) -> dict[str, Any]:
+    """Give a trace without captions: this view has words of its own."""
+    rows = [
+        {
+            "step": step.step,
+            "prefill_tokens": step.prefill_tokens,
+            "decode_tokens": step.decode_tokens,
+            "note": step.note,
+            "events": [to_json(event) for event in step.events],
+        }
+        for step in trace.all_steps()
+    ]
+    return {"header": header_payload(trace.header)["header"], "steps": rows}
