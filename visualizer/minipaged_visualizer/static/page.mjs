@@ -1,5 +1,6 @@
 // A page that stands alone: the trace lies in it, and the player takes the whole window.
 
+import { el } from "./dom.mjs";
 import { Player, failure } from "./player.mjs";
 
 // Show the trace that lies in the element #payload. `#12` or `#12.3` in the address names a place.
@@ -8,9 +9,8 @@ export function start(document) {
   try {
     const player = new Player(JSON.parse(document.getElementById("payload").textContent));
     const go = () => goToPlace(player, document.location.hash) || player.goTo({ number: 0, event: 2 ** 20 }, false);
-    player.root.querySelector("h2").setAttribute("aria-level", 1); // nothing stands above it here
     go();
-    main.append(player.root);
+    main.append(el("h1", { class: "mp-unseen" }, "minipaged: a run, played"), player.root);
     addEventListener("hashchange", go);
     // Keys count wherever the focus is, as there is nothing else in the window.
     document.addEventListener("keydown", (event) => {

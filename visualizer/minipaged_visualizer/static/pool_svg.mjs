@@ -1,6 +1,7 @@
 // A pool of up to 1024 blocks as SVG: every block is an element that can be clicked and heard.
 //
-// Only cells that changed since the last picture are drawn again.
+// Only cells that changed since the last picture are drawn again. What is heard and clicked lies
+// above what is seen: an option's name is its label alone, not the letters in its picture.
 
 import { refill, svg } from "./dom.mjs";
 import { inWords, keyOf } from "./cells.mjs";
@@ -28,7 +29,8 @@ export class PoolSvg {
     this.rows = Math.ceil(size / this.columns);
     this.viewWidth = this.columns * (width + gapX) + gapX;
     this.viewHeight = this.rows * (height + gapY) + gapY;
-    this.groups = Array.from({ length: size }, (_, block) => this.#group(block));
+    this.pictures = Array.from({ length: size }, (_, block) => this.#picture(block));
+    this.cells = Array.from({ length: size }, (_, block) => this.#cell(block));
     this.root = svg("svg", {
       class: "mp-pool", role: "listbox", tabindex: 0, "aria-label": label,
       viewBox: `0 0 ${this.viewWidth} ${this.viewHeight}`,
@@ -36,7 +38,7 @@ export class PoolSvg {
         const block = event.target.closest("[data-block]")?.dataset.block;
         if (block !== undefined) onSelect(Number(block));
       },
-    }, ...this.groups);
+    }, svg("g", { "aria-hidden": "true" }, ...this.pictures), ...this.cells);
   }
 
   draw(cells) {
@@ -47,10 +49,10 @@ export class PoolSvg {
       const key = keyOf(cell);
       if (this.keys[block] === key) continue;
       this.keys[block] = key;
-      this.#drawCell(this.groups[block], cell);
+      this.#drawCell(cell);
     }
     if (selected === null) this.root.removeAttribute("aria-activedescendant");
-    else this.root.setAttribute("aria-activedescendant", this.groups[selected].id);
+    else this.root.setAttribute("aria-activedescendant", this.cells[selected].id);
   }
 
   // Where an arrow to a block ends, in pixels of the window: the middle of the cell's upper edge.
@@ -73,18 +75,27 @@ export class PoolSvg {
     return [gapX + column * (width + gapX), gapY + row * (height + gapY)];
   }
 
-  #group(block) {
+  #picture(block) {
     const [x, y] = this.#corner(block);
-    const place = { transform: `translate(${x} ${y})`, "data-block": block };
-    return svg("g", { role: "option", id: `${this.prefix}-${block}`, ...place });
+    return svg("g", { transform: `translate(${x} ${y})` });
   }
 
-  #drawCell(group, cell) {
+  #cell(block) {
+    const [x, y] = this.#corner(block);
+    const { width, height } = this.shape;
+    return svg("rect", {
+      role: "option", id: `${this.prefix}-${block}`, "data-block": block, x, y, width, height, fill: "transparent",
+    });
+  }
+
+  #drawCell(cell) {
     const { width, height, head, small } = this.shape;
-    group.setAttribute("class", `mp-cell mp-${cell.state}${cell.isFocused ? " mp-mine" : ""}`);
-    group.setAttribute("aria-label", inWords(cell, this.noun));
-    group.setAttribute("aria-selected", cell.isSelected);
-    const picture = svg("g", { "aria-hidden": "true" }, // the label says it all
+    const picture = this.pictures[cell.block];
+    picture.setAttribute("class", `mp-${cell.state}${cell.isFocused ? " mp-mine" : ""}`);
+    this.cells[cell.block].setAttribute("aria-label", inWords(cell, this.noun));
+    this.cells[cell.block].setAttribute("aria-selected", cell.isSelected);
+    refill(
+      picture,
       svg("rect", { class: "mp-base", width, height, rx: 2 }),
       ...this.#bands(cell),
       svg("rect", { class: "mp-frame", width, height, rx: 2 }),
@@ -97,8 +108,8 @@ export class PoolSvg {
       cell.sign && head && this.#badge(cell.sign),
       cell.isSelected && svg("rect", {
         class: "mp-selected", x: -5, y: -5, width: width + 10, height: height + 10, rx: 5,
-      }));
-    refill(group, picture);
+      }),
+    );
   }
 
   // One band for each owner, as long as the block is full.

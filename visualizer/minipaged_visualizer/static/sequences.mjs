@@ -80,7 +80,7 @@ export class BlockTable {
     this.heatHead.hidden = !this.heat;
     refill(this.title, "Block table of ", chip(focus), ...this.#about(sequence, numTokens));
     refill(this.rows, table.map((block, index) => this.#row(frame, block, index, numTokens, numNew)));
-    refill(this.about, ...pending(sequence, table, numTokens));
+    refill(this.about, ...(table.length ? pending(sequence, table, numTokens) : [emptiness(sequence)]));
     this.#scrollToChange();
   }
 
@@ -142,11 +142,15 @@ export function slots(contents, old, size) {
   return el("div", { class: "mp-slots" }, ...boxes, ...free);
 }
 
+function emptiness({ status }) {
+  return status === "finished" ? "its blocks are given back" : "it has no blocks yet";
+}
+
 // The token that is chosen, but has no keys and values yet.
 function pending(sequence, table, numTokens) {
   const output = outputOf(sequence);
   const known = sequence.numPromptTokens + output.length;
-  if (!table.length || !output.length || numTokens !== known - 1) return [];
+  if (!output.length || numTokens !== known - 1) return [];
   return ["next: ", token(output[output.length - 1].text, "mp-tok mp-pending"),
     " is chosen, but not in the cache yet"];
 }
