@@ -25,11 +25,13 @@ def export(
     format_name: str | None = None,
     step: int | None = None,
     event: int | None = None,
+    beside: Path | None = None,
 ) -> None:
     """Draw a trace file into `output`; without a format its ending tells which.
 
     Raises:
-        ConfigError: There is no such format, or a moment is given for what shows the whole run.
+        ConfigError: There is no such format, or a moment is given for what shows the whole run, or
+            a second trace for what shows one.
         TraceError: The trace can't be read, or the output can't be written.
     """
     name = _choose_format(output, format_name)
@@ -37,9 +39,13 @@ def export(
         raise ConfigError(f"--step and --event are for --format svg: {name} shows the whole run")
     if event is not None and step is None:
         raise ConfigError("--event counts the events of a step: give --step too")
-    if output.exists() and source.exists() and output.samefile(source):
-        raise TraceError(f"{output}: this is the trace itself: it is not overwritten")
-    text = _drawing(name, step, event)(Trace.load(source))
+    if beside is not None and name != "html":
+        raise ConfigError(f"--beside is for --format html: {name} shows one trace")
+    for path in (source, beside):
+        if path is not None and output.exists() and path.exists() and output.samefile(path):
+            raise TraceError(f"{output}: this is the trace itself: it is not overwritten")
+    draw = _drawing(name, step, event) if beside is None else _drawing_beside(beside)
+    text = draw(Trace.load(source))
     write_whole(output, text)
     print(f"{output}: {name}, {len(text.encode()) / 1024:.0f} KiB")
 
@@ -84,6 +90,13 @@ def _choose_format(output: Path, name: str | None) -> str:
 
 def _one_of(names: tuple[str, ...]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _drawing_beside(beside: Path) -> Callable[[Trace], str]:
+    """Give what draws a trace on the left of another one."""
+    from minipaged_visualizer.side_by_side_page import side_by_side_html
+
+    return lambda trace: side_by_side_html(trace, Trace.load(beside))
 
 
 def _drawing(name: str, step: int | None, event: int | None) -> Callable[[Trace], str]:

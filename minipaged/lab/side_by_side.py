@@ -49,15 +49,16 @@ POLICIES = tuple(_POLICIES)
 _LEAST_SLOTS = 48  # three texts of 16
 _MOST_REQUESTS = 1000
 _ARRIVALS = 2  # requests a step
+_TITLE = "The same requests in contiguous and in paged memory"
 # A story goes round and round: the old cat saw a red boat near the hill and ...
 _STORY = (
     ("the", "a", "one"),
     ("old", "red", "big", "wise", "shy", "tiny", "kind", "wet"),
     ("cat", "dog", "fox", "owl", "bear", "king", "girl", "frog"),
-    ("saw", "met", "lost", "found", "drew", "kept", "hid"),
+    ("saw", "met", "lost", "had", "drew", "kept", "hid"),
     ("a", "the", "his", "her"),
     ("boat", "kite", "bell", "hat", "lamp", "cake", "drum", "star"),
-    ("near", "on", "under", "by", "in"),
+    ("near", "on", "over", "by", "in"),
     ("the", "a"),
     ("hill", "lake", "tree", "moon", "barn", "road", "sea"),
     ("and", "then", "but", "so"),
@@ -238,7 +239,7 @@ def _note(scene: Scene, manager: MemoryManager, moment: Moment, num_free: int) -
 
 
 def _header(scene: Scene, allocator: str) -> TraceHeader:
-    header = scene.config().trace_header({"name": "made-up stories"}, 0, "The same requests")
+    header = scene.config().trace_header({"name": "made-up stories"}, 0, _TITLE)
     return replace(header, allocator=allocator)
 
 

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from minipaged_visualizer.kernel_microscope import KernelMicroscope
     from minipaged_visualizer.live_session import LiveSession
     from minipaged_visualizer.memory_player import MemoryPlayer
+    from minipaged_visualizer.side_by_side import SideBySide
 
-__all__ = ["KernelMicroscope", "LiveSession", "MemoryPlayer", "export_html"]
+__all__ = ["KernelMicroscope", "LiveSession", "MemoryPlayer", "SideBySide", "export_html"]
 _HOMES = {
     "KernelMicroscope": "kernel_microscope",
     "LiveSession": "live_session",
     "MemoryPlayer": "memory_player",
+    "SideBySide": "side_by_side",
     "export_html": "html_page",
 }
 

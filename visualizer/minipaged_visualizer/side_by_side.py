@@ -1,7 +1,9 @@
 """The notebook widget that plays two traces side by side, with one scrubber.
 
-view = SideBySide("slabs.jsonl", "paged.jsonl")     # files, Traces, or LLMs with trace=True
-view.to_html("why_paging.html")                     # the same as a page that opens anywhere
+It takes what `MemoryPlayer` takes: files, Traces, or LLMs with trace=True.
+
+    view = SideBySide("slabs.jsonl", "paged.jsonl")
+    view.to_html("why_paging.html")  # the same as a page that opens anywhere
 """
 
 from __future__ import annotations

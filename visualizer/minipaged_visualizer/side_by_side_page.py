@@ -22,9 +22,8 @@ def side_by_side_html(left: Trace, right: Trace) -> str:
         IntegrityError: One of them contradicts itself; the message names it and the place.
     """
     payload = side_by_side_payload(left, right)
-    return make_page(
-        payload["title"] or "The same requests, side by side", payload, ENTRY, (ENTRY,)
-    )
+    title = payload["title"] or "Two runs, side by side"
+    return make_page(title, payload, ENTRY, (ENTRY,))
 
 
 def side_by_side_payload(left: Trace, right: Trace) -> dict[str, Any]:

@@ -14,7 +14,7 @@ const NAMES = {
   "paged": "Paged", "orca-max": "Slabs (Max)", "orca-pow2": "Slabs (Pow2)",
   "orca-oracle": "Slabs (Oracle)",
 };
-const WAITING = ["waiting", "preempted", "swapped"];
+export const WAITING = ["waiting", "preempted", "swapped"];
 
 export class RunModel {
   // `payload` is {header, steps}. Throws a TraceError if the trace is malformed.

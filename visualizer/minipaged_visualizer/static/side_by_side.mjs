@@ -6,13 +6,14 @@
 import { Controls, SPEEDS, actionOf } from "./controls.mjs";
 import { el, refill, safe } from "./dom.mjs";
 import { Help } from "./help.mjs";
-import { letters } from "./marks.mjs";
-import { RunModel } from "./run_model.mjs";
+import { chip, letters } from "./marks.mjs";
+import { RunModel, WAITING } from "./run_model.mjs";
 import { makePool } from "./slot_pool.mjs";
 import { PARTS, TwinStrip, WasteBar, lineKey } from "./twin_charts.mjs";
 import { sentence, slotsInWords } from "./twin_words.mjs";
 
 const SIDES = ["left", "right"];
+const MOST_CHIPS = 12;
 const LEFT_OUT = ["backEvent", "forwardEvent", "byEvent", "prefixes"];
 const SAME = { forwardEvent: "forward", backEvent: "back" };
 const KEYS = [
@@ -125,7 +126,9 @@ export class SideBySide {
     const last = ticks[ticks.length - 1];
     const place = number < 0 ? "before the first step" : number === Infinity ? `behind step ${last}, the last` : `step ${number} of ${last}`;
     const told = moments.map((moment, side) => sentence(this.models[side], moment));
-    refill(this.place, place);
+    const first = moments.map(({ index, isOver }, side) => !isOver && index >= 0 && index === this.models[side].firstWait
+      && ` · ${this.models[side].label}: for the first time somebody must wait`);
+    refill(this.place, place, ...first);
     if (this.told === told.join()) return; // said once, not at every redraw
     this.told = told.join();
     this.lines.forEach((line, side) => refill(line, el("b", {}, `${this.models[side].label}: `), told[side]));
@@ -146,9 +149,9 @@ export class SideBySide {
       onkeydown: (event) => this.#onKey(event),
     },
     el("div", { class: "mp-frame-box" },
-      el("header", { class: "mp-title" }, el("h2", {}, title || "The same requests, side by side"), this.place),
+      el("header", { class: "mp-title" }, el("h2", {}, title || "Two runs, side by side"), this.place),
       el("div", { class: "sb-headline", "aria-live": "polite" }, ...this.lines),
-      el("div", { class: "mp-main" }, this.stage, this.text),
+      el("div", { class: "sb-main" }, this.stage, this.text),
       el("div", { class: "mp-bottom" }, this.strip.root, this.controls.transport, this.controls.options)),
     this.help.root);
     new ResizeObserver(() => this.redraw()).observe(this.root);
@@ -169,23 +172,32 @@ export class SideBySide {
   }
 }
 
-// One run: its numbers, its pool, and where the slots are.
+// One run: its numbers, who waits outside, its pool, and where the slots are.
 class Panel {
   constructor(model, side) {
     const { num_blocks: blocks, block_size: slots } = model.timeline.header;
     this.pool = makePool(model, `${model.label}: pool of ${blocks} blocks of ${slots}`);
     this.bar = new WasteBar();
+    this.queue = el("p", { class: "sb-queue" });
     this.counts = el("p", { class: "sb-who" });
     this.root = el("section", { class: `sb-panel sb-panel${side}`, "aria-label": model.label },
       el("header", { class: "sb-head" }, el("h3", {}, lineKey(side), ` ${model.label}`), this.counts),
-      this.pool.root, this.bar.root);
+      this.queue, this.pool.root, this.bar.root);
   }
 
   draw(moment) {
     this.pool.draw(moment, slotsInWords(moment));
     this.bar.draw(moment);
+    refill(this.queue, ...this.#outside(moment));
     refill(this.counts, ...["running", "waiting", "done"].map((name) => el("span", { class: `sb-count sb-${name}`, "data-some": moment[name] > 0 },
       el("b", {}, moment[name].toLocaleString("en")), ` ${name}`)));
+  }
+
+  #outside({ state, waiting }) {
+    if (!waiting) return ["nobody waits outside"];
+    const seqs = [...state.sequences].filter(([, { status }]) => WAITING.includes(status)).map(([seq]) => seq);
+    const left = seqs.length - MOST_CHIPS;
+    return ["waiting outside: ", ...seqs.slice(0, MOST_CHIPS).map((seq) => chip(seq)), left > 0 && ` and ${left} more`];
   }
 }
 

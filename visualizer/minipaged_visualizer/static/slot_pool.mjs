@@ -29,7 +29,8 @@ class SlotPool {
     this.label = label;
     this.keys = [];
     this.blocks = Array.from({ length: size }, () => el("div", { class: "sb-block" }));
-    this.root = el("div", { class: "sb-pool", role: "img", "data-columns": this.#columns(slots) }, ...this.blocks);
+    const looks = this.hasWords ? "sb-pool sb-with-words" : this.hasNames ? "sb-pool sb-with-names" : "sb-pool";
+    this.root = el("div", { class: looks, role: "img", "data-columns": this.#columns(slots) }, ...this.blocks);
   }
 
   draw(moment, words) {
@@ -60,7 +61,7 @@ class SlotPool {
       : small === undefined ? "sb-free" : "sb-free sb-small";
     node.className = `sb-block ${looks}`;
     refill(node,
-      this.hasNames && el("span", { class: "sb-name" }, ...this.#names(held), el("i", {}, String(block))),
+      this.hasNames && el("span", { class: "sb-name" }, ...this.#names(held), !small && el("i", {}, String(block))),
       held.length
         ? el("span", { class: "sb-slots" }, ...this.#tokens(kinds.tokens, content),
           ...KINDS.map((kind) => this.#empty(kind, kinds[kind])))

@@ -12,7 +12,8 @@ export function sentence(model, moment) {
     return moment.isOver ? `all ${number(done)} done since step ${model.numbers[moment.index]}.` : "nobody is there.";
   }
   const who = [`${number(running)} ${running === 1 ? "runs" : "run"}`];
-  if (waiting) {
+  if (!waiting) who.push("nobody waits");
+  else {
     const again = preempted ? ` (${number(preempted)} gave way)` : "";
     who.push(`${number(waiting)} ${waiting === 1 ? "waits" : "wait"}${again}`);
   }
