@@ -160,11 +160,14 @@ def export(
     ] = None,
     step: Annotated[Optional[int], typer.Option(help="For svg: the step to show.")] = None,
     event: Annotated[Optional[int], typer.Option(help="So many of its events.")] = None,
+    beside: Annotated[
+        Optional[Path], typer.Option(help="For html: another trace, with one scrubber for both.")
+    ] = None,
 ) -> None:
     """Turn a trace into a page, a picture, charts, or a timeline for Perfetto."""
     from minipaged.commands.export import export
 
-    export(trace, output, format_name, step, event)
+    export(trace, output, format_name, step, event, beside)
 
 
 @app.command()
@@ -225,6 +228,24 @@ def zoo(
     from minipaged.commands.zoo import show_zoo
 
     show_zoo(name, run_all, seed, trace, as_json)
+
+
+@app.command()
+def slabs(
+    policy: Annotated[str, typer.Option(help="What a slab reserves: max, pow2, oracle.")] = "max",
+    num_blocks: Annotated[int, typer.Option(help="Blocks in the pool.")] = 28,
+    block_size: BlockSize = 4,
+    requests: Annotated[int, typer.Option(help="Two come in each step.")] = 10,
+    seed: LabSeed = 0,
+    output: Annotated[
+        Optional[Path], typer.Option("-o", "--output", help="Write a page that plays both.")
+    ] = None,
+) -> None:
+    """Run the same requests in contiguous and in paged memory, side by side."""
+    from minipaged.commands.slabs import show_slabs
+    from minipaged.lab.side_by_side import Scene
+
+    show_slabs(Scene(policy, num_blocks, block_size, requests, seed), output)
 
 
 @app.command()
