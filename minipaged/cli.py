@@ -301,6 +301,48 @@ def compare(
     show_comparison(what, requests, seed, as_json, html)
 
 
+@app.command()
+def learn(
+    folder: Annotated[
+        Optional[Path], typer.Argument(help="Yours, made if need be.", show_default=False)
+    ] = None,
+    reset: Annotated[
+        Optional[int], typer.Option(help="Bring this chapter back; yours is kept in backup/.")
+    ] = None,
+    lab: Annotated[bool, typer.Option(help="Open JupyterLab, or only copy.")] = True,
+) -> int:
+    """Open the tutorials in a folder of your own: ./minipaged-tutorials, unless you name one."""
+    from minipaged.commands.learn import learn as open_tutorials
+
+    return open_tutorials(folder, reset, lab and reset is None)
+
+
+@app.command()
+def exercise(
+    number: Annotated[
+        Optional[str], typer.Argument(help="3.1, or none for a list.", show_default=False)
+    ] = None,
+    hint: Annotated[Optional[int], typer.Option(help="Show hint 1, 2 or 3.")] = None,
+    solution: Annotated[bool, typer.Option("--solution", help="Show the solution.")] = False,
+    file: Annotated[Optional[Path], typer.Option(help="Check this file, not the folder's.")] = None,
+    trace: Annotated[Optional[Path], typer.Option(help="Write a counterexample there.")] = None,
+) -> int:
+    """Check an exercise, or list them all; exit status 1 until it is solved."""
+    from minipaged.commands import exercise as exercises
+
+    if number is None:
+        if hint is not None or solution or file or trace:
+            raise ConfigError("name the exercise, as in: minipaged exercise 3.1 --hint 1")
+        exercises.show_exercises()
+    elif hint is not None:
+        exercises.show_hint(number, hint)
+    elif solution:
+        exercises.show_solution(number)
+    else:
+        return 0 if exercises.check_exercise(number, file, trace) else 1
+    return 0
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
     _prepare_streams()

@@ -16,6 +16,9 @@ from typing import Any
 
 from minipaged.errors import ConfigError
 
+if find_spec("hypothesis") is None:
+    raise ConfigError("exercises need hypothesis: pip install 'minipaged[notebook]'")
+
 _HOMES = {
     "EXERCISES": "catalog",
     "check": "checking",
@@ -34,8 +37,6 @@ def __getattr__(name: str) -> Any:
         home = _HOMES[name]
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if find_spec("hypothesis") is None:
-        raise ConfigError("exercises need hypothesis: pip install 'minipaged[notebook]'")
     try:
         return getattr(import_module(f"{__name__}.{home}"), name)
     except ModuleNotFoundError as e:

@@ -33,8 +33,8 @@ class NotSolvedError(Exception):
     """The attempt is still the starter. Its message is the starter's."""
 
 
-class TooSlowError(Exception):
-    """Raised inside a call that takes too long."""
+class TooSlowError(BaseException):
+    """Raised inside a call that takes too long, past whatever catches an Exception there."""
 
 
 def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

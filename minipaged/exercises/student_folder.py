@@ -18,6 +18,7 @@ from typing import Any
 from minipaged.errors import ConfigError
 from minipaged.exercises.files import tutorials
 
+USUAL = "minipaged-tutorials"
 MARKER = ".minipaged.json"
 BACKUPS = "backup"
 _COPIED = ("*.md", "*.ipynb", "exercises/*.py", "teaching/*.md")
@@ -49,9 +50,12 @@ class StudentFolder:
 
     @classmethod
     def around(cls, start: Path | None = None) -> StudentFolder | None:
-        """Give the folder that `start` lies in, which is the current one unless told."""
-        here = (start or Path.cwd()).resolve()
-        for path in (here, *here.parents):
+        """Give the folder that `start` lies in, or the one of the usual name right below it.
+
+        `start` is the current folder unless told.
+        """
+        here = Path.cwd() if start is None else start
+        for path in (here, *here.resolve().parents, here / USUAL):
             if (path / MARKER).is_file():
                 return cls(path)
         return None

@@ -1,0 +1,149 @@
+"""Whatever a student's function does, the check says so and goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from minipaged.exercises.attempt import NotSolvedError, Raised, call, same, shown, time_limit
+from minipaged.exercises.catalog import find_exercise
+from minipaged.exercises.checking import judge
+from minipaged.exercises.questions import reveal
+from minipaged.exercises.verdict import Verdict
+
+SLOTS = find_exercise("3.1")
+
+
+def forever() -> None:
+    while True:
+        pass
+
+
+def judged(attempt: Any) -> Verdict:
+    return judge(SLOTS, attempt)
+
+
+def test_an_endless_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minipaged.exercises.attempt.SECONDS", 0.2)
+    start = time.monotonic()
+    outcome = call(forever)
+    assert time.monotonic() - start < 2
+    assert isinstance(outcome, Raised)
+    assert "did not end" in str(outcome)
+
+
+def test_a_loop_that_catches_exceptions_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minipaged.exercises.attempt.SECONDS", 0.2)
+
+    def stubborn() -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                forever()
+
+    assert isinstance(call(stubborn), Raised)
+
+
+def test_what_is_in_time_is_not_interrupted_later() -> None:
+    with time_limit(0.05):
+        pass
+    time.sleep(0.15)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
+        (lambda: sys.exit(3), "SystemExit: 3"),
+        (lambda: [][1], "IndexError"),
+        (lambda: (lambda f: f(f))(lambda f: f(f)), "RecursionError"),
+    ],
+)
+def test_an_error_is_an_answer(function: Any, words: str) -> None:
+    assert words in str(call(function))
+
+
+def test_the_line_of_an_error_is_told() -> None:
+    def divides() -> float:
+        return 1 / 0  # here
+
+    assert "return 1 / 0  # here" in str(call(divides))
+
+
+def test_a_starter_is_no_error() -> None:
+    def starter() -> None:
+        raise NotImplementedError("Exercise 3.1: do it")
+
+    with pytest.raises(NotSolvedError, match="do it"):
+        call(starter)
+
+
+class Odd:
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        raise ValueError("neither")
+
+
+def test_odd_values_are_compared_and_shown() -> None:
+    assert not same(Odd(), [1])
+    assert "can't be shown" in shown(Odd())
+    assert len(shown("x" * 5000)) <= 200
+    assert "\n" not in shown("a\nb")
+
+
+@pytest.mark.parametrize("attempt", [None, 3, "slot_mapping", [1], object()])
+def test_what_is_no_function_is_refused_in_a_line(attempt: Any) -> None:
+    verdict = judged(attempt)
+    assert verdict.status == "failed"
+    assert "\n" not in str(verdict)
+
+
+def test_another_signature_is_told() -> None:
+    verdict = judged(lambda block_ids, start: [])
+    assert "not slot_mapping(block_ids, start)" in verdict.words
+
+
+@pytest.mark.parametrize(
+    "value", [None, 1, "abc", {}, float("nan"), [None], [2**70], [Odd()], (x for x in [1]), [[]]]
+)
+def test_any_return_value_is_judged(value: Any) -> None:
+    def attempt(block_ids: Any, start: int, stop: int, block_size: int) -> Any:
+        return value
+
+    verdict = judged(attempt)
+    assert verdict.status == "failed"
+    assert verdict.counterexample
+
+
+def test_a_function_that_does_as_it_likes_is_judged() -> None:
+    calls = iter(range(10**9))
+
+    def fickle(block_ids: list[int], start: int, stop: int, block_size: int) -> list[int]:
+        return [] if next(calls) % 2 else [block_ids[0] * block_size]
+
+    assert judged(fickle).status == "failed"
+
+
+def test_nothing_of_a_student_becomes_markup() -> None:
+    def attempt(block_ids: Any, start: int, stop: int, block_size: int) -> Any:
+        raise ValueError("<script>alert(1)</script>")
+
+    html = judged(attempt)._repr_html_()
+    assert "<script" not in html
+    assert "&lt;script" in html
+    assert "<b>" not in reveal("<b>", "<i>", "<u>")._repr_html_()
+
+
+def test_a_guess_is_set_beside_the_answer() -> None:
+    assert reveal(None, 5, "why").words == "No guess yet. It is 5."
+    assert reveal(5, 5, "why").is_right
+    assert reveal(0.996, 1.0, "why").is_right
+    assert not reveal(0.5, 1.0, "why").is_right
+    assert reveal(4, 5, "why").words == "You said 4. It is 5."
