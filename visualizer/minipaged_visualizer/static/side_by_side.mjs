@@ -13,7 +13,8 @@ import { PARTS, TwinStrip, WasteBar, lineKey } from "./twin_charts.mjs";
 import { sentence, slotsInWords } from "./twin_words.mjs";
 
 const SIDES = ["left", "right"];
-const MOST_CHIPS = 12;
+const MOST_CHIPS = 10;
+const MOST_TEXT = 200; // characters of a sequence in the table
 const LEFT_OUT = ["backEvent", "forwardEvent", "byEvent", "prefixes"];
 const SAME = { forwardEvent: "forward", backEvent: "back" };
 const KEYS = [
@@ -223,12 +224,24 @@ function textTable(models, moments) {
     ...PARTS.map(([name, word]) => [`slots: ${word}`, name])];
   const cells = (name) => moments.map((moment) => el("td", {}, moment[name].toLocaleString("en")));
   const heads = models.map((model) => el("th", { scope: "col" }, model.label));
-  const holders = moments.map(({ state }) => [...state.tables].map(([seq, table]) => el("div", {},
-    `${letters(seq)}: ${state.numTokens.get(seq)} tokens in blocks ${table.join(", ")}`)));
   return el("table", {}, el("caption", {}, "Both runs at this step"),
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, ""), ...heads)),
     el("tbody", {}, ...rows.map(([word, name]) => el("tr", {}, el("th", { scope: "row" }, word), ...cells(name))),
-      el("tr", {}, el("th", { scope: "row" }, "who holds what"), ...holders.map((lines) => el("td", {}, ...lines)))));
+      el("tr", {}, el("th", { scope: "row" }, "who holds what"), ...moments.map(({ state }) => el("td", {}, ...holders(state))))));
+}
+
+// Each sequence with its blocks and its words.
+function holders({ tables, numTokens, contents }) {
+  return [...tables].map(([seq, table]) => {
+    const text = table.flatMap((block) => contents[block]).map((token) => token.text).join("");
+    return el("div", {}, `${letters(seq)}: ${numTokens.get(seq)} tokens in blocks ${inShort(table)}: `,
+      el("bdi", {}, text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT)}…` : text));
+  });
+}
+
+function inShort(blocks) {
+  const isRow = blocks.length > 2 && blocks.every((block, index) => block === blocks[0] + index);
+  return isRow ? `${blocks[0]} to ${blocks[blocks.length - 1]}` : blocks.join(", ");
 }
 
 // --- a page, and a widget -------------------------------------------------------------------------

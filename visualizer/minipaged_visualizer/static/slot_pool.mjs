@@ -9,7 +9,8 @@ import { hatching, hue, letters } from "./marks.mjs";
 import { PoolCanvas } from "./pool_canvas.mjs";
 
 const MOST_BLOCKS = 1024;
-const MOST_NAMED = 256; // blocks that have a letter and a number
+const MOST_NUMBERED = 64;
+const MOST_NAMED = 256; // blocks that have a letter
 const MOST_WORDS = 512; // slots that show their word
 const MOST_LETTERS = 3;
 export const KINDS = ["reserved", "internal", "rounding"];
@@ -61,11 +62,15 @@ class SlotPool {
       : small === undefined ? "sb-free" : "sb-free sb-small";
     node.className = `sb-block ${looks}`;
     refill(node,
-      this.hasNames && el("span", { class: "sb-name" }, ...this.#names(held), !small && el("i", {}, String(block))),
+      this.hasNames && el("span", { class: "sb-name" }, ...this.#names(held), ...this.#number(block, small)),
       held.length
         ? el("span", { class: "sb-slots" }, ...this.#tokens(kinds.tokens, content),
           ...KINDS.map((kind) => this.#empty(kind, kinds[kind])))
         : small && this.hasNames && el("span", { class: "sb-hole" }, small));
+  }
+
+  #number(block, small) {
+    return this.size <= MOST_NUMBERED && !small ? [el("i", {}, String(block))] : [];
   }
 
   #names(held) {
