@@ -31,6 +31,11 @@ MAY_IMPORT = {
         *("minipaged.engine.sequence", "minipaged.models.config", "minipaged.models.hf_config"),
         *("minipaged.models.json_fields", "minipaged.models.reason"),
     },
+    "minipaged.exercises": {
+        *("minipaged.errors", "minipaged.memory", "minipaged.lab"),
+        *("minipaged_kernels", "minipaged_visualizer"),
+        *("hypothesis", "torch", "triton", "IPython"),
+    },
     "minipaged_kernels": {"numpy", "torch", "triton", "minipaged.errors", "minipaged.memory"},
     "minipaged_visualizer": {
         *("minipaged.memory", "minipaged.errors"),
@@ -48,6 +53,7 @@ LAYERS = (
         "minipaged.engine.model_runner",
     ),
     ("minipaged.memory", "minipaged_visualizer", "minipaged.commands", "minipaged.cli"),
+    ("minipaged_visualizer", "minipaged.exercises", "minipaged.commands", "minipaged.cli"),
     ("minipaged.engine.scheduler", "minipaged.lab", "minipaged.commands", "minipaged.cli"),
 )
 # What is plain Python, so that it runs before torch is loaded or where there is none.

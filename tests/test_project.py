@@ -24,7 +24,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PACKAGES = ("minipaged", "minipaged_kernels", "minipaged_visualizer")
 COMMANDS = (
     *("generate", "watch", "models", "check", "export", "bench"),
-    *("plan", "zoo", "paper", "sweep", "compare"),
+    *("plan", "zoo", "paper", "sweep", "compare", "learn", "exercise"),
 )
 
 
@@ -226,5 +226,8 @@ def test_the_wheel_holds_every_file_of_the_packages_and_the_licence(
                     r"/(__pycache__|\.\w+_cache)/", path.as_posix()
                 ):
                     assert path.relative_to(ROOT / folder).as_posix() in wheel_names
+    for path in (ROOT / "tutorials").rglob("*.*"):
+        name = path.relative_to(ROOT).as_posix()
+        assert f"minipaged/{name}" in wheel_names or "/__pycache__/" in name
     assert "minipaged/models/builtin/storyteller/model.safetensors" in wheel_names
     assert any(name.endswith("/LICENSE") for name in wheel_names)
