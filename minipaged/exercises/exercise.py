@@ -18,6 +18,8 @@ from minipaged.memory.trace import Trace
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
+MAX_CASES = 300
+
 
 @dataclass(frozen=True)
 class Counterexample:
@@ -54,6 +56,7 @@ class Exercise:
         judge: Plays a case, given the attempt and the case.
         twin: Where the engine does the same, as "minipaged.memory.block_table:slot_mapping"; what
             stands there passes the same check.
+        max_cases: How many cases are tried, fewer where one takes long.
     """
 
     number: str
@@ -62,6 +65,7 @@ class Exercise:
     cases: Callable[[], SearchStrategy[Any]]
     judge: Judge
     twin: str | None = None
+    max_cases: int = MAX_CASES
 
     @property
     def chapter(self) -> int:

@@ -11,11 +11,9 @@ from hypothesis.errors import Flaky, NoSuchExample
 
 from minipaged.exercises.exercise import Counterexample, Exercise
 
-MAX_CASES = 300
 SECONDS = 8.0
 
 _SETTINGS = settings(
-    max_examples=MAX_CASES,
     database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -32,8 +30,9 @@ def smallest_failure(exercise: Exercise, attempt: Any) -> Counterexample | None:
     After SECONDS the smallest one so far counts: an attempt that never ends takes its time.
     """
     search = _Search(exercise, attempt)
+    limited = settings(_SETTINGS, max_examples=exercise.max_cases)
     try:
-        case = find(exercise.cases(), search.fails, settings=_SETTINGS, random=random.Random(0))
+        case = find(exercise.cases(), search.fails, settings=limited, random=random.Random(0))
     except NoSuchExample:
         return None
     except (_OutOfTimeError, Flaky):  # flaky: the attempt does not always do the same
