@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,6 +127,13 @@ class Microscope(Recording):
         return tuple(SequenceTable(n, tuple(row[: -(-n // size)])) for row, n in rows)
 
 
+class _Tile(NamedTuple):
+    """Where the newest keys and values were loaded, and which tokens they are."""
+
+    place: SourceLine
+    tokens: NDArray[np.int64]
+
+
 class _Program:
     """The steps of one program, as they come."""
 
@@ -136,13 +143,13 @@ class _Program:
         self._seq = -1
         self._rows: tuple[str, ...] = ()
         self._largest: Any = None
-        self._at_tile: SourceLine | None = None  # where the newest tile was loaded
+        self._tile: _Tile | None = None
 
     def take(self, touch: Touch, values: tuple[int, ...], variables: Mapping[str, Any]) -> None:
         self.file = touch.place.file
         self._look(variables)
         if touch.argument.name == "value_cache" and not touch.is_write:
-            self._at_tile = touch.place
+            self._tile = _Tile(touch.place, _array(variables["tokens"]))
         self.steps.append(_step(touch, values))
 
     def run(self, launch: int, program: tuple[int, ...]) -> ProgramRun:
@@ -155,9 +162,9 @@ class _Program:
         if "largest" not in variables or "weighted" not in variables:
             return
         largest = variables["largest"]
-        if self._at_tile is not None and largest is not self._largest:
+        if self._tile is not None and largest is not self._largest:
             self._rows = _row_names(variables)
-            self.steps.append(_update(self._at_tile, self._largest, variables))
+            self.steps.append(_update(self._tile, self._largest, variables))
         self._largest = largest
 
 
@@ -190,7 +197,7 @@ def _values_of(touch: Touch, tensor: Tensor) -> tuple[int, ...]:
 # --- the softmax ----------------------------------------------------------------------------------
 
 
-def _update(place: SourceLine, before: Any, variables: Mapping[str, Any]) -> KernelStep:
+def _update(tile: _Tile, before: Any, variables: Mapping[str, Any]) -> KernelStep:
     """Give the update that ends a round of the loop, with the state of each real row."""
     names = ("largest", "rescale", "total", "scores", "weights", "weighted")
     rows = _real_rows(variables)
@@ -199,7 +206,7 @@ def _update(place: SourceLine, before: Any, variables: Mapping[str, Any]) -> Ker
     )
     seen = np.isfinite(scores).any(axis=0)
     old = _array(before)[rows]
-    first, last = _rest_of_loop(place.file, place.line)
+    first, last = _rest_of_loop(*tile.place)
     states = (
         RowState(
             before=float(old[row]),
@@ -212,7 +219,7 @@ def _update(place: SourceLine, before: Any, variables: Mapping[str, Any]) -> Ker
         )
         for row in range(len(largest))
     )
-    tokens = tuple(_array(variables["tokens"])[seen].tolist())
+    tokens = tuple(tile.tokens[seen].tolist())
     return KernelStep("update", first, last, tokens=tokens, state=tuple(states))
 
 

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from minipaged.errors import TraceError
 from minipaged.memory.events import short
+from minipaged.memory.json_records import at, read_object, read_record
 
 FORMAT, VERSION = "minipaged-kernel-recording", 1
 KINDS = ("load", "store", "update")
 MAX_BYTES = 2**24
 MAX_BLOCKS, MAX_BLOCK_SIZE = 2**12, 2**10
-
-_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,9 @@ def _lines(recording: KernelRecording) -> list[str]:
     values = to_json(recording)
     programs = values.pop("programs")
     rows = [{"format": FORMAT, "version": VERSION, **values}, *programs]
-    return [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows]
+    return [
+        json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False) for row in rows
+    ]
 
 
 def to_json(recording: KernelRecording) -> dict[str, Any]:
@@ -192,121 +194,34 @@ def parse(content: bytes) -> KernelRecording:
     """
     if len(content) > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES} bytes")
-    rows = [_on_line(number, _decoded, line) for number, line in enumerate(content.splitlines(), 1)]
-    if not rows or rows[0].pop("format", None) != FORMAT:
+    first, *others = content.split(b"\n")
+    is_cut_off = others.pop() != b"" if others else True
+    header: KernelRecording = at("line 1", _parse_header, first)
+    if is_cut_off or not others:
+        raise ValueError("it is cut off: each line ends, and there is one program at least")
+    programs = (
+        at(f"line {number}", partial(_parse_program, header), line)
+        for number, line in enumerate(others, 2)
+    )
+    return replace(header, programs=tuple(programs))
+
+
+def _parse_header(line: bytes) -> KernelRecording:
+    row = read_object(line)
+    if row.pop("format", None) != FORMAT:
         raise ValueError(f"not a kernel recording: its first line must have format {FORMAT!r}")
-    version = rows[0].pop("version", None)
+    version = row.pop("version", None)
     if type(version) is not int or version != VERSION:
         raise ValueError(f"version {short(version)}, only {VERSION} can be read")
-    rows[0]["programs"] = []
-    header = _on_line(1, lambda row: _record(KernelRecording, row), rows[0])
-    _on_line(1, _check_header, header)
-    programs = []
-    for number, row in enumerate(rows[1:], 2):
-        program = _on_line(number, lambda row: _record(ProgramRun, row), row)
-        _on_line(number, lambda program: _check_program(program, header), program)
-        programs.append(program)
-    values = {field.name: getattr(header, field.name) for field in fields(header)}
-    return KernelRecording(**{**values, "programs": tuple(programs)})
+    header = read_record(KernelRecording, {**row, "programs": []})
+    _check_header(header)
+    return header
 
 
-def _on_line(number: int, read: Callable[[Any], Any], value: Any) -> Any:
-    try:
-        return read(value)
-    except ValueError as e:
-        raise ValueError(f"line {number}: {e}") from None
-
-
-def _decoded(line: bytes) -> dict[str, Any]:
-    try:
-        row = json.loads(line.decode(), parse_constant=_refuse_constant)
-        json.dumps(row, ensure_ascii=False).encode()  # half a surrogate pair is no character
-    except (ValueError, RecursionError) as e:
-        raise ValueError(f"not JSON ({e!s:.100})") from None
-    if not isinstance(row, dict):
-        raise ValueError("not a JSON object")
-    return row
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
-
-
-def _record(kind: type[_Record], row: Any) -> _Record:
-    """Build a dataclass from an object that has its fields, those with a default or not."""
-    if not isinstance(row, dict):
-        raise ValueError(f"{kind.__name__} must be an object, not {short(row)}")
-    known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
-    for key in row:
-        if key not in known:
-            raise ValueError(f"{kind.__name__} has no field {short(key)}")
-    values = {}
-    for name, value in row.items():
-        try:
-            values[name] = _READERS[str(known[name])](value)
-        except ValueError as e:
-            raise ValueError(f"{name}: {e}") from None
-    try:
-        return kind(**values)
-    except TypeError as e:
-        raise ValueError(f"{kind.__name__}: {str(e).partition('() ')[2]}") from None
-
-
-def _int(value: Any) -> int:
-    if type(value) is not int or not -(2**53) < value < 2**53:
-        raise ValueError(f"must be an integer, not {short(value)}")
-    return value
-
-
-def _float(value: Any) -> float:
-    if value is None:
-        return -math.inf
-    if type(value) not in (int, float) or not abs(value) < 1e300:
-        raise ValueError(f"must be a number or null, not {short(value)}")
-    return float(value)
-
-
-def _str(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"must be a string, not {short(value)}")
-    return value
-
-
-def _all(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    def read_all(values: Any) -> tuple[Any, ...]:
-        if not isinstance(values, list):
-            raise ValueError(f"must be an array, not {short(values)}")
-        return tuple(_at(index, read, value) for index, value in enumerate(values))
-
-    return read_all
-
-
-def _at(index: int, read: Callable[[Any], Any], value: Any) -> Any:
-    try:
-        return read(value)
-    except ValueError as e:
-        raise ValueError(f"[{index}]: {e}") from None
-
-
-def _records(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    return _all(lambda row: _record(kind, row))
-
-
-# By the annotation of a field.
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "int": _int,
-    "float": _float,
-    "str": _str,
-    "tuple[int, ...]": _all(_int),
-    "tuple[float, ...]": _all(_float),
-    "tuple[str, ...]": _all(_str),
-    "tuple[tuple[int, ...], ...]": _all(_all(_int)),
-    "tuple[RowState, ...]": _records(RowState),
-    "tuple[KernelStep, ...]": _records(KernelStep),
-    "tuple[ProgramRun, ...]": _records(ProgramRun),
-    "tuple[SequenceTable, ...]": _records(SequenceTable),
-    "tuple[Launch, ...]": _records(Launch),
-}
+def _parse_program(header: KernelRecording, line: bytes) -> ProgramRun:
+    program = read_record(ProgramRun, read_object(line))
+    _check_program(program, header)
+    return program
 
 
 # --- what must hold between fields ----------------------------------------------------------------
@@ -336,13 +251,14 @@ def _check_program(program: ProgramRun, header: KernelRecording) -> None:
         raise ValueError(f"program must be three numbers, not {program.program}")
     for axis, size in zip(program.program, launch.grid, strict=True):
         _within("program", axis, 0, size - 1)
+    if not program.steps:
+        raise ValueError("steps: there is none")
     for index, step in enumerate(program.steps):
-        _at_step(index, step, program, header)
+        _check_step(index, step, program, header)
 
 
-def _at_step(index: int, step: KernelStep, program: ProgramRun, header: KernelRecording) -> None:
-    where = f"steps: [{index}]"
-    launch = header.launches[program.launch]
+def _check_step(index: int, step: KernelStep, program: ProgramRun, header: KernelRecording) -> None:
+    where, launch = f"steps: [{index}]", header.launches[program.launch]
     last = launch.first_line + len(launch.source) - 1
     if step.kind not in KINDS:
         raise ValueError(f"{where}: kind must be load, store or update, not {short(step.kind)}")
@@ -362,9 +278,8 @@ def _check_update(
     if program.seq < 0:
         raise ValueError(f"{where}: a program of no sequence has no tokens")
     _all_within(f"{where}: tokens", step.tokens, header.sequences[program.seq].num_tokens)
-    sizes: Sequence[int] = [len(step.state)]
-    if sizes[0] != len(program.rows):
-        raise ValueError(f"{where}: {len(program.rows)} rows, but {sizes[0]} states")
+    if not len(step.state) == len(program.rows) > 0:
+        raise ValueError(f"{where}: {len(step.state)} states for {len(program.rows)} rows")
     for row in step.state:
         if not len(row.scores) == len(row.weights) == len(step.tokens):
             raise ValueError(f"{where}: scores and weights must be one for each token")

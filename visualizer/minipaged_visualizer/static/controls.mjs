@@ -42,12 +42,12 @@ const SWITCHES = [
 ];
 
 export class Controls {
-  // `leftOut` are the actions that a view does not have.
-  constructor(act, leftOut = []) {
+  // `leftOut` are the actions that a view does not have, `labels` its own words for others.
+  constructor(act, leftOut = [], labels = {}) {
     const wanted = ([action]) => !leftOut.includes(action);
     this.buttons = Object.fromEntries(BUTTONS.filter(wanted).map(([action, name, label]) => [action, el("button", {
-      class: action === "toggle" ? "mp-button mp-play" : "mp-button", "aria-label": label,
-      title: label, onclick: () => act(action),
+      class: action === "toggle" ? "mp-button mp-play" : "mp-button", "aria-label": labels[action] ?? label,
+      title: labels[action] ?? label, onclick: () => act(action),
     }, icon(name))]));
     this.switches = Object.fromEntries(SWITCHES.filter(wanted).map(([action, words, label]) => [action, el("button", {
       class: "mp-button mp-switch", title: label, "aria-pressed": "false", onclick: () => act(action),

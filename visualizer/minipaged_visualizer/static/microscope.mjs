@@ -3,26 +3,28 @@
 import { Arrows } from "./arrows.mjs";
 import { Controls, SPEEDS, actionOf } from "./controls.mjs";
 import { el, refill } from "./dom.mjs";
+import { Help } from "./help.mjs";
 import { Pool, Programs, Source, Table, nameOf } from "./microscope_parts.mjs";
 import { Run } from "./microscope_run.mjs";
 import { State, Tile } from "./microscope_softmax.mjs";
+import { HELP_KEYS, HELP_SIGNS, Text } from "./microscope_text.mjs";
 import { inWords, placeOf } from "./microscope_words.mjs";
 
+// As in the player, small moves are "events", and large ones "steps": here of a program, and programs.
 const KEYS = {
-  " ": "toggle", ArrowRight: "forward", ArrowLeft: "back", n: "forward", p: "back",
-  PageDown: "nextProgram", PageUp: "previousProgram", ".": "nextUpdate", ",": "previousUpdate",
-  Home: "first", End: "last", "+": "faster", "=": "faster", "-": "slower", r: "nextRow",
+  " ": "toggle", ArrowRight: "forwardEvent", ArrowLeft: "backEvent", n: "forwardEvent", p: "backEvent",
+  PageDown: "forward", PageUp: "back", ".": "nextUpdate", ",": "previousUpdate", Home: "first",
+  End: "last", "+": "faster", "=": "faster", "-": "slower", r: "nextRow", a: "arrows", t: "text",
+  "?": "help", Escape: "close",
 };
-const SHIFTED = { ArrowRight: "nextProgram", ArrowLeft: "previousProgram" };
-const BUTTONS = [
-  ["first", "first", "To the start (Home)"],
-  ["previousProgram", "back", "One program back (Page Up, or Shift ←)"],
-  ["back", "backEvent", "One step back (←)"],
-  ["toggle", "play", "Play or pause (Space)"],
-  ["forward", "forwardEvent", "One step forward (→)"],
-  ["nextProgram", "forward", "To the next program (Page Down, or Shift →)"],
-  ["last", "last", "To the end (End)"],
-];
+const SHIFTED = { ArrowRight: "forward", ArrowLeft: "back" };
+const LABELS = {
+  back: "One program back (Page Up, or Shift ←)", backEvent: "One step back (← or p)",
+  forwardEvent: "One step forward (→ or n)", forward: "To the next program (Page Down, or Shift →)",
+  last: "To the end (End)",
+};
+const LEFT_OUT = ["byEvent", "backRow", "prefixes"];
+const TOGGLES = ["arrows", "text", "help"];
 const SLOWNESS = 1500; // ms that a step is shown at speed 1
 
 export class Microscope {
@@ -30,7 +32,7 @@ export class Microscope {
     this.run = new Run(payload);
     this.index = 0;
     this.row = 0;
-    this.options = { playing: false, speed: 1 };
+    this.options = { playing: false, speed: 1, arrows: true, text: false, help: false };
     this.#build(payload);
     this.draw();
   }
@@ -38,12 +40,12 @@ export class Microscope {
   act(action, value) {
     const { run, index, options } = this;
     const moves = {
-      forward: () => this.goTo(index + 1),
-      back: () => this.goTo(index - 1),
+      forwardEvent: () => this.goTo(index + 1),
+      backEvent: () => this.goTo(index - 1),
       first: () => this.goTo(0),
       last: () => this.goTo(run.length - 1),
-      nextProgram: () => this.goTo(run.programAfter(index, +1)),
-      previousProgram: () => this.goTo(run.programAfter(index, -1)),
+      forward: () => this.goTo(run.programAfter(index, +1)),
+      back: () => this.goTo(run.programAfter(index, -1)),
       nextUpdate: () => this.goTo(run.updateAfter(index, +1)),
       previousUpdate: () => this.goTo(run.updateAfter(index, -1)),
       toggle: () => (options.playing ? this.pause() : this.play()),
@@ -51,8 +53,10 @@ export class Microscope {
       faster: () => { options.speed = SPEEDS.find((s) => s > options.speed) ?? options.speed; },
       slower: () => { options.speed = SPEEDS.findLast((s) => s < options.speed) ?? options.speed; },
       nextRow: () => this.#nextRow(),
+      close: () => { options.help = false; },
     };
-    moves[action]();
+    if (TOGGLES.includes(action)) options[action] = !options[action];
+    else moves[action]();
     this.draw();
   }
 
@@ -75,14 +79,18 @@ export class Microscope {
 
   draw() {
     const moment = this.run.at(this.index, this.row);
-    for (const part of this.parts) part.draw(moment);
+    const { options } = this;
+    this.text.root.hidden = !options.text;
+    this.main.hidden = options.text;
+    for (const part of options.text ? [this.text] : this.parts) part.draw(moment);
+    this.help.draw({ options });
+    this.controls.draw({ options });
+    if (!options.text) this.arrows.draw(this.table, this.pool, options.arrows && this.table.entries.length > 0);
     this.range.value = this.index;
     this.range.setAttribute("aria-valuetext", inWords(moment));
     refill(this.place, `${nameOf(this.run, moment.program)} · step ${moment.place + 1} of ${moment.program.steps.length}`
       + `${moment.step.kind === "update" ? "" : ` · ${placeOf(moment.step)}`}`);
     refill(this.caption, inWords(moment));
-    this.controls.draw({ options: this.options });
-    this.arrows.draw(this.table, this.pool, Boolean(this.table.entries.length));
   }
 
   destroy() {
@@ -111,7 +119,7 @@ export class Microscope {
     const { run } = this;
     this.table = new Table();
     this.pool = new Pool(run);
-    this.controls = new Controls((action, value) => this.act(action, value), BUTTONS, []);
+    this.controls = new Controls((action, value) => this.act(action, value), LEFT_OUT, LABELS);
     this.place = el("p", { class: "mp-place" });
     this.caption = el("p", { class: "mp-caption", "aria-live": "polite" });
     this.range = el("input", {
@@ -123,19 +131,25 @@ export class Microscope {
     const tile = new Tile();
     const state = new State((row) => { this.row = row; this.draw(); });
     this.parts = [programs, source, this.table, this.pool, tile, state];
-    this.stage = el("div", { class: "mk-stage" }, this.table.root, this.pool.root);
+    this.text = new Text((index) => this.goTo(index));
+    this.help = new Help(() => this.options.help && this.act("help"), HELP_KEYS, HELP_SIGNS);
+    this.stage = el("div", { class: run.hasTables ? "mk-stage" : "mk-stage mk-no-table" }, this.table.root, this.pool.root);
     this.arrows = new Arrows(this.stage);
     this.stage.append(this.arrows.root);
+    this.main = el("div", { class: "mk-main" },
+      el("div", { class: "mk-left" }, programs.root, source.root),
+      el("div", { class: "mk-right" }, this.stage, run.hasTables && el("div", { class: run.isWide ? "mk-softmax mk-many" : "mk-softmax" }, tile.root, state.root)));
     this.root = el("section", {
       class: "minipaged", tabindex: 0, "aria-label": "Kernel microscope", "data-lm-suppress-shortcuts": "true",
       onkeydown: (event) => this.#onKey(event),
     }, el("div", { class: "mp-frame-box" },
       el("header", { class: "mp-title" }, el("h2", {}, title || "A kernel under the microscope")),
       el("div", { class: "mp-headline" }, this.place, this.caption),
-      el("div", { class: "mp-main mk-main" },
-        el("div", { class: "mk-left" }, programs.root, source.root),
-        el("div", { class: "mk-right" }, this.stage, el("div", { class: "mk-softmax" }, tile.root, state.root))),
-      el("div", { class: "mp-bottom" }, this.controls.transport, el("div", { class: "mp-strip" }, this.range))));
+      this.main,
+      el("div", { class: "mk-as-text" }, this.text.root),
+      el("div", { class: "mp-bottom mk-bottom" }, this.controls.transport,
+        el("div", { class: "mp-strip" }, this.range), this.controls.options)),
+    this.help.root);
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.root);
   }

@@ -9,7 +9,8 @@ export class Programs {
     this.cells = run.programs.map((program, index) => el("button", {
       class: "mk-program", onclick: () => onProgram(index), "aria-label": nameOf(run, program),
       title: nameOf(run, program),
-    }, placeIn(run.recording.launches[program.launch].grid, program.program)));
+    }, program.seq >= 0 && el("b", {}, letters(program.seq)),
+    placeIn(run.recording.launches[program.launch].grid, program.program)));
     const groups = run.recording.launches.map(({ kernel, grid }, launch) => el("div", { class: "mk-launch" },
       el("h4", {}, `${kernel} `, el("small", { class: "mp-quiet" }, `grid ${placeIn(grid, grid)}`)),
       el("div", { class: "mk-grid" },
@@ -98,16 +99,17 @@ export class Table {
       const cell = el("td", {}, block);
       const tokens = `${index * run.size}–${Math.min(sequence.num_tokens, (index + 1) * run.size) - 1}`;
       const row = el("tr", { class: mark ? `mk-${mark}` : "" },
-        el("th", { scope: "row" }, index), el("td", { class: "mp-quiet" }, tokens), cell,
-        el("td", { class: "mk-what" }, WHAT[mark] ?? ""));
+        el("th", { scope: "row" }, index), el("td", { class: "mp-quiet" }, tokens),
+        el("td", { class: "mk-what" }, WHAT[mark] ?? ""), cell);
       return { row, cell, block, isChanged: mark === "now" || mark === "write" };
     });
     refill(this.scroller, el("table", { class: "mk-entries" },
-      el("thead", {}, el("tr", {}, ...["entry", "tokens", "block", ""].map((h) => el("th", { scope: "col" }, h)))),
+      el("thead", {}, el("tr", {}, ...["entry", "tokens", "", "block"].map((h) => el("th", { scope: "col" }, h)))),
       el("tbody", {}, ...this.entries.map(({ row }) => row))));
   }
 }
 
+const FEW_BLOCKS = 20;
 const WHAT = { read: "read", now: "now", ahead: "", write: "write", written: "written" };
 const MEANING = { read: "read", now: "being read", ahead: "to come", write: "being written", written: "written" };
 
@@ -115,9 +117,10 @@ const MEANING = { read: "read", now: "being read", ahead: "to come", write: "bei
 export class Pool {
   constructor(run) {
     this.cells = Array.from({ length: run.recording.num_blocks }, (_, block) => new PoolCell(run, block));
-    this.grid = el("div", { class: "mk-pool", role: "list", "aria-label": "Pool of blocks" },
+    const few = run.recording.num_blocks <= FEW_BLOCKS;
+    this.grid = el("div", { class: few ? "mk-pool mk-few" : "mk-pool", role: "list", "aria-label": "Pool of blocks" },
       ...this.cells.map(({ root }) => root));
-    this.legend = el("p", { class: "mp-legend" }, ...["now", "read", "ahead"].map((mark) => el("span", { class: "mp-key" },
+    this.legend = el("p", { class: "mp-legend" }, ...(run.hasWrites ? ["write", "written", "read", "ahead"] : ["now", "read", "ahead"]).map((mark) => el("span", { class: "mp-key" },
       el("i", { class: `mk-swatch mk-${mark}` }), MEANING[mark])));
     this.root = el("section", { class: "mk-pool-box" },
       el("h3", {}, "Pool ", el("small", {}, `${run.recording.num_blocks} blocks of ${run.size}`)), this.grid, this.legend);

@@ -6,6 +6,8 @@
 const EMPTY = {
   tensor: "", box: [], blocks: [], slots: [], heads: [], num_bytes: 0, values: [], tokens: [], state: [],
 };
+// Tokens whose bars stand beside the state, with their numbers.
+export const MOST_WIDE = 10;
 const CACHES = ["key_cache", "value_cache", "cache"];
 
 export class Run {
@@ -17,6 +19,10 @@ export class Run {
     }));
     this.moments = this.programs.flatMap(({ steps }, program) => steps.map((_, step) => ({ program, step })));
     this.firsts = this.programs.map((_, index) => this.moments.findIndex(({ program }) => program === index));
+    const steps = this.programs.flatMap((program) => program.steps);
+    this.isWide = steps.some(({ tokens }) => tokens.length > MOST_WIDE);
+    this.hasTables = this.programs.some(({ seq }) => seq >= 0);
+    this.hasWrites = steps.some((step) => step.kind === "store" && touchesBlocks(step));
     this.owners = ownersOf(recording.sequences);
   }
 

@@ -1,11 +1,14 @@
 // Online softmax: scores and weights of the tokens read now, and the state after each round.
 
 import { el, listed, refill, svg } from "./dom.mjs";
+import { MOST_WIDE } from "./microscope_run.mjs";
 import { number } from "./microscope_words.mjs";
 
 const HEIGHT = 96;
-const STEP = 34;
-const BAR = 20;
+const WIDE = { step: 34, bar: 20, hasNumbers: true };
+const NARROW = { step: 19, bar: 13, hasNumbers: false };
+const LABEL_HEIGHT = 13;
+const LABELS = 74; // pixels, for the levels
 
 // The tokens of this round: their scores as bars from zero, their weights as bars from the ground.
 export class Tile {
@@ -13,29 +16,37 @@ export class Tile {
     this.root = el("section", { class: "mk-tile" });
   }
 
-  draw({ tile, step, row, run, sequence }) {
+  draw({ tile, step, row, rounds }) {
     const heading = el("h3", {}, tile ? `In block${tile.blocks.length > 1 ? "s" : ""} ${listed(tile.blocks, 12)}` : "In the block");
+    const last = rounds[rounds.length - 1];
+    if (step.kind === "store" && last) {
+      refill(this.root, el("h3", {}, "In the end"), shares(rounds, last));
+      return;
+    }
     if (step.kind !== "update") {
-      refill(this.root, heading, el("p", { class: "mp-quiet" }, waiting(tile, sequence)));
+      refill(this.root, heading, el("p", { class: "mp-quiet" }, waiting(tile)));
       return;
     }
     const state = step.state[row];
     const before = state.before ?? null;
-    const tokens = step.tokens.map((token) => ({ token, place: placeOf(token, run, sequence) }));
+    const { tokens } = step;
     refill(this.root, heading, el("div", { class: "mk-figures" },
-      figure("scores, q · k × scale", scoreBars(tokens, state.scores, before, state.largest)),
-      figure("weights, exp(score − m)", weightBars(tokens, state.weights))));
+      figure("scores: q · k × scale", scoreBars(tokens, state.scores, before, state.largest)),
+      figure("weights: exp(score − m)", weightBars(tokens, state.weights))));
   }
 }
 
-function waiting(tile, sequence) {
-  if (!sequence) return "No scores: this kernel moves keys and values, and computes nothing.";
-  if (!tile) return "Nothing is loaded yet.";
-  return tile.hasValues ? "Keys and values are there; the scores come next." : "The keys are there; now the values.";
+// What each token counts among all: exp(score − m) / l, with the last m and l.
+function shares(rounds, { largest, total }) {
+  const tokens = rounds.flatMap((round) => round.tokens);
+  const share = (score) => (score === null ? null : Math.exp(score - largest) / total);
+  const values = rounds.flatMap(({ scores }) => scores.map(share));
+  return figure("each token’s share: exp(score − m) / l, together 1", weightBars(tokens, values, Math.max(...values)));
 }
 
-function placeOf(token, run, sequence) {
-  return `${sequence?.blocks[Math.floor(token / run.size)]}:${token % run.size}`;
+function waiting(tile) {
+  if (!tile) return "Nothing is loaded yet.";
+  return tile.hasValues ? "Keys and values are there; the scores come next." : "The keys are there; now the values.";
 }
 
 const figure = (title, picture) => el("figure", { class: "mk-figure" }, el("figcaption", {}, title), el("div", { class: "mk-scroll" }, picture));
@@ -44,42 +55,49 @@ function scoreBars(tokens, scores, before, largest) {
   const known = scores.filter((score) => score !== null);
   const top = Math.max(0.5, largest ?? 0, ...known);
   const bottom = Math.min(-0.5, before ?? 0, ...known);
-  const scale = HEIGHT / (top - bottom);
-  const y = (score) => (top - score) * scale;
-  const level = (value, name, label) => value !== null && svg("g", { class: name },
-    svg("line", { x1: 0, x2: tokens.length * STEP, y1: y(value), y2: y(value) }),
-    svg("text", { x: tokens.length * STEP + 4, y: y(value) + 4 }, label));
-  return chart(tokens, [
-    svg("line", { class: "mk-zero", x1: 0, x2: tokens.length * STEP, y1: y(0), y2: y(0) }),
-    ...bars(scores, (score) => [Math.min(y(score), y(0)), Math.abs(y(score) - y(0))], (score) => y(score) + (score < 0 ? 11 : -3), "mk-score", largest),
-    before !== largest && level(before, "mk-level mk-old", `old m ${number(before)}`),
+  const y = (score) => ((top - score) * HEIGHT) / (top - bottom);
+  const end = tokens.length * shapeOf(tokens).step;
+  const level = (value, name, label, textY = y(value)) => value !== null && svg("g", { class: name },
+    svg("line", { x1: 0, x2: end, y1: y(value), y2: y(value) }),
+    svg("text", { x: end + 4, y: textY + 4 }, label));
+  return chart("scores", tokens, end + LABELS, [
+    svg("line", { class: "mk-zero", x1: 0, x2: end, y1: y(0), y2: y(0) }),
+    ...bars(tokens, scores, (score) => (score === largest ? "mk-score mk-most" : "mk-score"), y),
+    before !== largest && level(before, "mk-level mk-old", `old m ${number(before)}`, Math.max(y(before), y(largest) + LABEL_HEIGHT)),
     level(largest, "mk-level", `m ${number(largest)}`),
-  ], "scores");
+  ]);
 }
 
-function weightBars(tokens, weights) {
-  return chart(tokens, bars(weights, (weight) => [HEIGHT * (1 - weight), HEIGHT * weight], (weight) => HEIGHT * (1 - weight) - 3, "mk-weight"), "weights");
+function weightBars(tokens, weights, most = 1) {
+  const y = (weight) => HEIGHT * (1 - weight / most);
+  const width = tokens.length * shapeOf(tokens).step;
+  return chart("weights", tokens, width, bars(tokens, weights, () => "mk-weight", y));
 }
 
-function bars(values, box, textY, name, largest) {
+const shapeOf = (tokens) => (tokens.length > MOST_WIDE ? NARROW : WIDE);
+
+// A bar from zero to each value; `y` gives the height at which a value stands.
+function bars(tokens, values, nameOf, y) {
+  const { step, bar, hasNumbers } = shapeOf(tokens);
   return values.map((value, index) => {
-    const x = index * STEP + (STEP - BAR) / 2;
-    const middle = index * STEP + STEP / 2;
-    if (value === null) return svg("text", { class: "mk-value", x: middle, y: HEIGHT / 2 }, "hidden");
-    const [y, height] = box(value);
-    return svg("g", { class: value === largest ? `${name} mk-most` : name },
-      svg("rect", { x, y, width: BAR, height: Math.max(1, height) }),
-      svg("text", { class: "mk-value", x: middle, y: textY(value) }, number(value)));
+    const middle = index * step + step / 2;
+    if (value === null) return svg("text", { class: "mk-value", x: middle, y: HEIGHT / 2 }, "×");
+    const [top, height] = [Math.min(y(value), y(0)), Math.abs(y(value) - y(0))];
+    return svg("g", { class: nameOf(value) },
+      svg("title", {}, `token ${tokens[index]}: ${number(value)}`),
+      svg("rect", { x: middle - bar / 2, y: top, width: bar, height: Math.max(1, height) }),
+      hasNumbers && svg("text", { x: middle, y: value < 0 ? top + height + 11 : top - 3 }, number(value)));
   });
 }
 
-function chart(tokens, children, what) {
-  const width = tokens.length * STEP + 70;
+function chart(what, tokens, width, children) {
+  const { step } = shapeOf(tokens);
   return svg("svg", {
     class: "mk-chart", viewBox: `0 -14 ${width} ${HEIGHT + 44}`, width, height: HEIGHT + 44, role: "img",
-    "aria-label": `${what} of tokens ${tokens.map(({ token }) => token).join(", ")}`,
-  }, ...children,
-  ...tokens.map(({ token }, index) => svg("text", { class: "mk-token", x: index * STEP + STEP / 2, y: HEIGHT + 26 }, token)));
+    "aria-label": `${what} of tokens ${listed(tokens, 64)}`,
+  }, ...children, ...tokens.map((token, index) => svg("text", {
+    class: "mk-token", x: index * step + step / 2, y: HEIGHT + 26,
+  }, token)));
 }
 
 // The state m, l, and the rescale factor, round after round.
@@ -97,12 +115,13 @@ export class State {
       refill(this.root);
       return;
     }
-    refill(this.root, el("h3", {}, "Online softmax ", el("small", {}, "m: largest score, l: sum of exp(score − m)")), rows,
+    refill(this.root, el("h3", {}, "Online softmax"), rows,
       el("table", { class: "mk-rounds" },
-        el("thead", {}, el("tr", {}, ...["block", "its largest", "m", "old × α", "l"].map((h) => el("th", { scope: "col" }, h)))),
+        el("thead", {}, el("tr", {}, ...["block", "max", "m", "α", "l"].map((h) => el("th", { scope: "col" }, h)))),
         el("tbody", {},
           el("tr", { class: rounds.length ? "" : "mk-now" }, el("th", { scope: "row" }, "start"), el("td", {}, ""), el("td", {}, "−∞"), el("td", {}, ""), el("td", {}, "0")),
           ...rounds.map(roundRow))),
+      el("p", { class: "mp-quiet" }, "m: largest score so far; l: sum of exp(score − m); α: exp(old m − m)"),
       step.tensor === "output" && rounds.length ? outputOf(rounds[rounds.length - 1]) : sumsOf(rounds[rounds.length - 1]));
   }
 }

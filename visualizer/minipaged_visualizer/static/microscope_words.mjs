@@ -66,13 +66,14 @@ const WORDS = {
   "load pairs": ({ step }) => `${step.box[1]?.[0] ? "The target" : "The source"} of this copy is block ${step.values[0]}.`,
   "load cache": ({ step }) => `Reads block ${listed(step.blocks)} in plane ${step.box[0]?.[0]}.`,
   "store cache": ({ step }) => `Writes block ${listed(step.blocks)} in plane ${step.box[0]?.[0]}.`,
-  "store parts": (moment) => `Stores this part’s attention: the weighted sum, divided by ${total(moment)}. Another kernel joins the parts.`,
-  "store log_sums": (moment) => `Stores log-sum-exp, m + log l: how much this part counts among the others.`,
+  "store parts": (moment) => (!moment.rounds.length ? "This part of the context is empty: its attention is zeros." : `Stores this part’s attention: the weighted sum, divided by ${total(moment)}. Another kernel joins the parts.`),
+  "store log_sums": ({ rounds }) => (!rounds.length ? "And its log-sum-exp is −∞: it counts nothing."
+    : `Stores log-sum-exp, m + log l = ${number(logSum(rounds))}: how much this part counts among the others.`),
   "load log_sums": () => "Reads how much each part of the context counts: its log-sum-exp.",
   "load parts": () => "Reads the attention of each part, to weigh it.",
   "store output": (moment) => (moment.rounds.length
     ? `All blocks are seen. The weighted sum, divided by ${total(moment)}, is the output.`
-    : "Stores the output."),
+    : "Weighs the parts by what they count, and stores the output."),
 };
 
 function entryInWords(moment) {
@@ -81,6 +82,11 @@ function entryInWords(moment) {
   const which = entries[0] === entries[1] ? `Entry ${entries[0]}` : `Entries ${entries[0]} to ${entries[1]}`;
   const blocks = [...new Set(step.values)];
   return `${which} of ${who(moment)}’s block table: physical block${blocks.length > 1 ? "s" : ""} ${listed(blocks, 20)}.`;
+}
+
+function logSum(rounds) {
+  const { largest, total: sum } = rounds[rounds.length - 1];
+  return (largest ?? -Infinity) + Math.log(sum);
 }
 
 function total({ rounds }) {
