@@ -5,10 +5,17 @@ from __future__ import annotations
 import difflib
 
 from minipaged.errors import ConfigError
+from minipaged.exercises.chapter_1 import ex_1_1
+from minipaged.exercises.chapter_2 import ex_2_1, ex_2_2
 from minipaged.exercises.chapter_3 import ex_3_1
 from minipaged.exercises.exercise import Exercise
 
-EXERCISES: tuple[Exercise, ...] = (ex_3_1,)
+EXERCISES: tuple[Exercise, ...] = (
+    ex_1_1,
+    ex_2_1,
+    ex_2_2,
+    ex_3_1,
+)
 
 
 def find_exercise(number: str) -> Exercise:
