@@ -164,7 +164,10 @@ def export(
         Optional[Path], typer.Option(help="For html: another trace, with one scrubber for both.")
     ] = None,
 ) -> None:
-    """Turn a trace into a page, a picture, charts, or a timeline for Perfetto."""
+    """Turn a trace into a page, a picture, charts, or a timeline for Perfetto.
+
+    A recording of a kernel, e.g. paged_decode, which is built in, becomes a page, too.
+    """
     from minipaged.commands.export import export
 
     export(trace, output, format_name, step, event, beside)

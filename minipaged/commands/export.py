@@ -1,5 +1,6 @@
 """`minipaged export`: a trace as a page, a picture, charts, or a timeline for Perfetto.
 
+A recording of a kernel becomes a page, too; those that come with minipaged are known by name.
 The file is written beside its place and then moved there: whoever looks sees the old one or the new
 one, never half of it.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from minipaged.errors import ConfigError, TraceError
 from minipaged.memory.events import short
+from minipaged.memory.kernel_recording import is_recording
 from minipaged.memory.trace import Trace
 
 FORMATS = ("html", "perfetto", "svg", "gantt", "charts")
@@ -27,7 +29,7 @@ def export(
     event: int | None = None,
     beside: Path | None = None,
 ) -> None:
-    """Draw a trace file into `output`; without a format its ending tells which.
+    """Draw a trace or a recording into `output`; without a format its ending tells which.
 
     Raises:
         ConfigError: There is no such format, or a moment is given for what shows the whole run, or
@@ -45,9 +47,25 @@ def export(
         if path is not None and output.exists() and path.exists() and output.samefile(path):
             raise TraceError(f"{output}: this is the trace itself: it is not overwritten")
     draw = _drawing(name, step, event) if beside is None else _drawing_beside(beside)
-    text = draw(Trace.load(source))
+    page = None if beside else _kernel_page(source, name)
+    text = page or draw(Trace.load(source))
     write_whole(output, text)
     print(f"{output}: {name}, {len(text.encode()) / 1024:.0f} KiB")
+
+
+def _kernel_page(source: Path, format_name: str) -> str | None:
+    """Give the page of a kernel's recording, a file or one that comes with minipaged, if it is one.
+
+    Raises:
+        ConfigError: Another format is asked for.
+    """
+    from minipaged_visualizer.microscope_page import microscope_page, recording_names, recording_of
+
+    if not is_recording(source) and (source.exists() or str(source) not in recording_names()):
+        return None
+    if format_name != "html":
+        raise ConfigError(f"a recording of a kernel becomes html, not {format_name}")
+    return microscope_page(recording_of(str(source)))
 
 
 def write_whole(path: Path, text: str) -> None:
