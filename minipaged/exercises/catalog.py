@@ -7,7 +7,7 @@ import difflib
 from minipaged.errors import ConfigError
 from minipaged.exercises.chapter_1 import ex_1_1
 from minipaged.exercises.chapter_2 import ex_2_1, ex_2_2
-from minipaged.exercises.chapter_3 import ex_3_1
+from minipaged.exercises.chapter_3 import ex_3_1, ex_3_2, ex_3_3
 from minipaged.exercises.exercise import Exercise
 
 EXERCISES: tuple[Exercise, ...] = (
@@ -15,6 +15,8 @@ EXERCISES: tuple[Exercise, ...] = (
     ex_2_1,
     ex_2_2,
     ex_3_1,
+    ex_3_2,
+    ex_3_3,
 )
 
 
