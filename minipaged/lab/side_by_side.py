@@ -105,7 +105,7 @@ class Scene:
 
     @property
     def max_model_len(self) -> int:
-        """The longest text: a power of two, of which the pool holds three.
+        """The longest text: the largest power of two that fits into the pool three times.
 
         >>> Scene(num_blocks=28, block_size=4).max_model_len
         32

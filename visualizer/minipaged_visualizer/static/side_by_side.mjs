@@ -233,7 +233,7 @@ function textTable(models, moments) {
 // Each sequence with its blocks and its words.
 function holders({ tables, numTokens, contents }) {
   return [...tables].map(([seq, table]) => {
-    const text = table.flatMap((block) => contents[block]).map((token) => token.text).join("");
+    const text = table.flatMap((block) => contents[block]).map((token) => token.text).join("").trim();
     return el("div", {}, `${letters(seq)}: ${numTokens.get(seq)} tokens in blocks ${inShort(table)}: `,
       el("bdi", {}, text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT)}…` : text));
   });
