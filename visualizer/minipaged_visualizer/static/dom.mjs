@@ -2,6 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const NAMED = { "\n": "↵", "\r": "␍", "\t": "⇥", "\x7f": "␡", "\u2028": "↵", "\u2029": "↵" };
+const NUMBERS = new Intl.NumberFormat("en");
 const UNSEEN = /[\p{C}\u2028\u2029]/gu;
 
 // Give text in which every character can be seen: no control, no mark that turns a line around.
@@ -34,6 +35,37 @@ export function refill(node, ...children) {
   return node;
 }
 
+// Make these elements the children of a node, and touch only those that differ: layout is dear.
+export function update(node, children) {
+  children.forEach((child, index) => {
+    const there = node.children[index];
+    if (!there) node.append(child);
+    else if (there !== child) there.replaceWith(child);
+  });
+  while (node.childNodes.length > children.length) node.lastChild.remove();
+}
+
+// What was made for an id is kept as long as its key is the same, and it is asked for every time.
+export class Kept {
+  constructor() {
+    this.before = new Map();
+    this.now = new Map();
+  }
+
+  get(id, key, make) {
+    const before = this.before.get(id);
+    const made = before?.key === key ? before : { key, value: make() };
+    this.now.set(id, made);
+    return made.value;
+  }
+
+  // Forget what was not asked for since the last time.
+  sweep() {
+    this.before = this.now;
+    this.now = new Map();
+  }
+}
+
 export function listed(items, limit = 12) {
   const shown = items.slice(0, limit).map(String);
   if (items.length > limit) shown.push(`${items.length - limit} more`);
@@ -42,7 +74,7 @@ export function listed(items, limit = 12) {
 }
 
 export function plural(count, noun) {
-  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+  return `${NUMBERS.format(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 function fill(node, attributes, children) {

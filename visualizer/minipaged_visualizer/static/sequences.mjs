@@ -1,6 +1,6 @@
 // The rail of sequences, and the focused one: its logical blocks with their tokens, and its table.
 
-import { el, plural, refill, token } from "./dom.mjs";
+import { Kept, el, plural, refill, token, update } from "./dom.mjs";
 import { heatOf } from "./frame.mjs";
 import { chip, letters } from "./marks.mjs";
 import { outputOf } from "./reducer.mjs";
@@ -11,6 +11,7 @@ const MOST_SHOWN = 60;
 export class Rail {
   constructor(onFocus) {
     this.onFocus = onFocus;
+    this.kept = new Kept();
     this.root = el("div", { class: "mp-rail", role: "listbox", "aria-label": "Sequences", tabindex: 0 });
   }
 
@@ -21,18 +22,21 @@ export class Rail {
     const shown = ranked.slice(0, MOST_SHOWN);
     const touched = new Set(frame.marked.flatMap(({ seq, seqs, child }) => seqs ?? [seq, child]));
     this.order = shown;
-    refill(
-      this.root,
-      shown.map((seq) => this.#entry(seq, state, seq === focus, touched.has(seq), options)),
-      !shown.length && el("p", { class: "mp-quiet" }, "no requests yet"),
-      ranked.length > shown.length && el("p", { class: "mp-quiet" }, `${ranked.length - shown.length} more`),
-    );
+    const entries = shown.map((seq) => this.#keptEntry(seq, state, seq === focus, touched.has(seq), options));
+    this.kept.sweep();
+    const left = ranked.length - shown.length;
+    const words = !shown.length ? "no requests yet" : left ? `${left} more` : "";
+    update(this.root, words ? [...entries, el("p", { class: "mp-quiet" }, words)] : entries);
   }
 
-  #entry(seq, state, isFocused, isTouched, options) {
+  #keptEntry(seq, state, isFocused, isTouched, options) {
     const { status } = state.sequences.get(seq);
-    const table = state.tables.get(seq) ?? state.swapTables.get(seq) ?? [];
-    const pinned = options.pinned === seq;
+    const { length } = state.tables.get(seq) ?? state.swapTables.get(seq) ?? [];
+    const looks = [status, length, isFocused, isTouched, options.pinned === seq];
+    return this.kept.get(seq, looks.join(), () => this.#entry(seq, ...looks));
+  }
+
+  #entry(seq, status, numBlocks, isFocused, isTouched, pinned) {
     return el("div", {
       class: `mp-sequence mp-is-${status}${isFocused ? " mp-focused" : ""}${isTouched ? " mp-touched" : ""}`,
       role: "option", "aria-selected": isFocused, title: pinned ? "pinned" : "",
@@ -40,13 +44,14 @@ export class Rail {
     },
     chip(seq),
     el("span", { class: "mp-status" }, status, pinned && " 📌"),
-    el("span", { class: "mp-quiet" }, table.length ? plural(table.length, "block") : ""));
+    el("span", { class: "mp-quiet" }, numBlocks ? plural(numBlocks, "block") : ""));
   }
 }
 
 export class BlockTable {
   constructor(onSelect) {
     this.onSelect = onSelect;
+    this.kept = new Kept();
     this.title = el("h3");
     this.rows = el("tbody");
     this.about = el("p", { class: "mp-next" });
@@ -79,7 +84,8 @@ export class BlockTable {
     this.heat = heatOf(state, focus);
     this.heatHead.hidden = !this.heat;
     refill(this.title, "Block table of ", chip(focus), ...this.#about(sequence, numTokens));
-    refill(this.rows, table.map((block, index) => this.#row(frame, block, index, numTokens, numNew)));
+    update(this.rows, table.map((block, index) => this.#keptRow(frame, block, index, numTokens, numNew)));
+    this.kept.sweep();
     refill(this.about, ...(table.length ? pending(sequence, table, numTokens) : [emptiness(sequence)]));
     this.#scrollToChange();
   }
@@ -92,7 +98,7 @@ export class BlockTable {
     return [el("small", {}, words)];
   }
 
-  #row(frame, block, index, numTokens, numNew) {
+  #keptRow(frame, block, index, numTokens, numNew) {
     const { state, changes } = frame;
     const size = state.blockSize;
     const filled = Math.min(Math.max(numTokens - index * size, 0), size);
@@ -100,18 +106,26 @@ export class BlockTable {
     const contents = (this.isSwapped ? state.swapContents : state.contents)[block].slice(0, filled);
     const count = (this.isSwapped ? state.swapRefCounts : state.refCounts)[block];
     const sign = (this.isSwapped ? changes.swapBlocks : changes.blocks).get(block);
+    const looks = { block, index, size, filled, old, count, sign, share: this.heat && (this.heat.permille[index] ?? 0) };
+    const key = [...Object.values(looks), this.isSwapped, ...contents.map(({ text }) => text)].join("\n");
+    const { row, physical } = this.kept.get(index, key, () => this.#row(looks, contents));
+    this.entries.push({ cell: physical, block, isChanged: Boolean(sign) });
+    return row;
+  }
+
+  #row({ block, index, size, filled, old, count, sign, share }, contents) {
     const physical = el("td", { class: "mp-physical" },
       el("button", { class: "mp-block-button", onclick: () => this.onSelect(block) },
         this.isSwapped ? `swap ${block}` : String(block)),
       count > 1 && el("span", { class: "mp-count" }, `×${count}`),
       sign && el("span", { class: "mp-sign" }, sign));
-    this.entries.push({ cell: physical, block, isChanged: Boolean(sign) });
-    return el("tr", { class: sign || filled > old ? "mp-changed" : "" },
+    const row = el("tr", { class: sign || filled > old ? "mp-changed" : "" },
       el("th", { scope: "row", class: "mp-logical" }, String(index)),
       el("td", {}, slots(contents, old, size)),
       el("td", { class: "mp-filled" }, `${filled} of ${size}`),
-      this.heat && heatCell(this.heat.permille[index] ?? 0),
+      share !== null && heatCell(share),
       physical);
+    return { row, physical };
   }
 
   // Keep what changed in sight; without a change, the end.
