@@ -24,7 +24,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PACKAGES = ("minipaged", "minipaged_kernels", "minipaged_visualizer")
 COMMANDS = (
     *("generate", "watch", "models", "check", "export", "bench"),
-    *("plan", "zoo", "paper", "sweep", "compare", "learn", "exercise"),
+    *("plan", "slabs", "zoo", "paper", "sweep", "compare", "learn", "exercise"),
 )
 
 
