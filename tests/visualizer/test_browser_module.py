@@ -31,7 +31,8 @@ def test_texts_never_become_markup() -> None:
 
 
 def test_every_file_is_used() -> None:
-    joined = browser_module.page_script() + browser_module.widget_module()
+    entries = ("page", "widget", "side_by_side", "microscope")
+    joined = "".join(map(browser_module.joined, entries))
     for path in STATIC.glob("*.mjs"):
         assert f"const {path.stem} = (() => {{" in joined, path.name
 
