@@ -55,6 +55,15 @@ def export_html(trace: Trace | str | Path, path: str | Path) -> Path:
         TraceError: The trace is malformed or contradicts itself, or the page can't be written.
     """
     text = to_html(trace if isinstance(trace, Trace) else Trace.load(trace))
+    return write_page(path, text)
+
+
+def write_page(path: str | Path, text: str) -> Path:
+    """Write a page and give its path.
+
+    Raises:
+        TraceError: It can't be written.
+    """
     try:
         Path(path).write_text(text, encoding="utf-8", newline="\n")
     except OSError as e:

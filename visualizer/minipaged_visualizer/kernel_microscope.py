@@ -14,6 +14,7 @@ import anywidget
 import traitlets
 
 from minipaged_visualizer.browser_module import style, widget_module
+from minipaged_visualizer.html_page import write_page
 from minipaged_visualizer.microscope_page import (
     ENTRY,
     microscope_page,
@@ -42,8 +43,12 @@ class KernelMicroscope(anywidget.AnyWidget):
         super().__init__(_payload=microscope_payload(self._recording))
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """Give the run as a page that stands alone; with a path, write it there, too."""
+        """Give the run as a page that stands alone; with a path, write it there, too.
+
+        Raises:
+            TraceError: It can't be written.
+        """
         text = microscope_page(self._recording)
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8", newline="\n")
+            write_page(path, text)
         return text

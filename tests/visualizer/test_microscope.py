@@ -1,0 +1,283 @@
+"""The kernel microscope in a real Chromium: what it shows is what was recorded, by keys alone."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from chromium import CHROMIUM, Chromium
+from hostile import TOKENS
+from minipaged_visualizer import browser_module
+from minipaged_visualizer.microscope_page import microscope_page, recording_names, recording_of
+
+from minipaged.commands.export import export
+from minipaged.errors import ConfigError, TraceError
+from minipaged.memory.kernel_recording import KernelRecording
+
+RECORDINGS = Path(browser_module.__file__).parent / "recordings"
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+
+def hostile_recording() -> KernelRecording:
+    """The decode whose every text is hostile."""
+    recording = recording_of("paged_decode")
+    (launch,) = recording.launches
+    source = tuple(TOKENS[i % len(TOKENS)] for i in range(len(launch.source)))
+    launch = replace(launch, kernel=TOKENS[0], file=TOKENS[1], source=source)
+    programs = tuple(
+        replace(
+            program,
+            rows=(TOKENS[10], TOKENS[5]),
+            steps=tuple(
+                replace(step, tensor=f"{TOKENS[2]} {step.tensor}") for step in program.steps
+            ),
+        )
+        for program in recording.programs
+    )
+    return replace(recording, title=TOKENS[0], launches=(launch,), programs=programs)
+
+
+# --- which recording
+
+
+def test_recordings_ship_with_the_package_and_are_small() -> None:
+    assert {"paged_decode", "paged_decode_split_kv", "paged_prefill", "kv_write"} <= set(
+        recording_names()
+    )
+    assert {path.stem for path in RECORDINGS.iterdir()} == set(recording_names())
+    for path in RECORDINGS.iterdir():
+        assert path.stat().st_size < 100_000, path.name
+
+
+def test_a_name_a_file_and_an_object_stand_for_a_recording(tmp_path: Path) -> None:
+    recording = recording_of("kv_write")
+    recording.save(tmp_path / "mine.jsonl")
+    assert recording_of(tmp_path / "mine.jsonl") == recording
+    assert recording_of(str(tmp_path / "mine.jsonl")) == recording
+    assert recording_of(SimpleNamespace(kernel_recording=lambda: recording)) is recording
+    assert recording_of(recording) is recording
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nix", "'nix' is neither a file nor one of copy_blocks, kv_write, paged_decode"),
+        (7, "nothing to look at: give a recording of a kernel, its file or its name"),
+        (SimpleNamespace(kernel_recording=lambda: 7), "nothing to look at"),
+    ],
+)
+def test_what_is_no_recording_is_one_clear_error(source: object, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        recording_of(source)
+
+
+def test_the_widget_has_the_recording_and_writes_the_page(tmp_path: Path) -> None:
+    pytest.importorskip("anywidget")
+    from minipaged_visualizer import KernelMicroscope
+
+    widget = KernelMicroscope("paged_decode")
+    assert widget._payload["block_size"] == 4
+    page = widget.to_html(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text("utf-8") == page
+    assert page == microscope_page(recording_of("paged_decode"))
+    widget.close()
+    with pytest.raises(TraceError, match="can't be written: No such file"):
+        widget.to_html(tmp_path / "no" / "page.html")
+
+
+def test_export_takes_a_name_or_a_file(tmp_path: Path) -> None:
+    export(Path("paged_prefill"), tmp_path / "a.html")
+    recording_of("paged_prefill").save(tmp_path / "mine.jsonl")
+    export(tmp_path / "mine.jsonl", tmp_path / "b.html")
+    pages = [(tmp_path / name).read_text("utf-8") for name in ("a.html", "b.html")]
+    assert pages[0] == pages[1] == microscope_page(recording_of("paged_prefill"))
+    with pytest.raises(ConfigError, match="a recording of a kernel becomes html, not svg"):
+        export(Path("paged_prefill"), tmp_path / "a.svg")
+    (tmp_path / "mine.jsonl").write_bytes((tmp_path / "mine.jsonl").read_bytes()[:-9])
+    with pytest.raises(TraceError, match=r"mine.jsonl: it is cut off"):
+        export(tmp_path / "mine.jsonl", tmp_path / "b.html")
+
+
+# --- in the browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as chromium:
+        yield chromium
+
+
+def open_page(browser: Chromium, folder: Path, recording: KernelRecording, place: str = "") -> None:
+    browser.complaints.clear()
+    browser.requests.clear()
+    path = folder / "page.html"
+    path.write_text(microscope_page(recording), "utf-8")
+    browser.open("about:blank")
+    browser.open(f"{path.as_uri()}{place}")
+
+
+def text_of(browser: Chromium, selector: str) -> str:
+    return str(browser.evaluate(f"document.querySelector({selector!r})?.innerText ?? 'nothing'"))
+
+
+def texts_of(browser: Chromium, selector: str) -> list[str]:
+    texts = browser.evaluate(
+        f"[...document.querySelectorAll({selector!r})].map((node) => node.innerText)"
+    )
+    assert isinstance(texts, list)
+    return texts
+
+
+def assert_quiet(browser: Chromium) -> None:
+    """Nothing was complained about, and nothing was asked for but the page itself."""
+    assert browser.complaints == []
+    assert all(url.startswith(("file://", "about:", "data:,")) for url in browser.requests)
+
+
+def shown(number: float) -> str:
+    """A number as the page writes it."""
+    return "−∞" if number == -math.inf else f"{number:.2f}".replace("-", "−")
+
+
+@needs_chromium
+def test_every_update_shows_the_state_that_was_recorded(browser: Chromium, tmp_path: Path) -> None:
+    recording = recording_of("paged_decode")
+    open_page(browser, tmp_path, recording)
+    checked = 0
+    for program in recording.programs:
+        for step in program.steps:
+            if step.kind == "update":
+                state = step.state[0]
+                cells = texts_of(browser, ".mk-rounds tr.mk-now > *")
+                assert cells[1:3] == [shown(max(state.scores)), shown(state.largest)]
+                assert cells[4] == shown(state.total)
+                if state.before != -math.inf:
+                    assert cells[3] == f"× {shown(state.rescale)}"
+                words = text_of(browser, ".mp-caption")
+                assert f"= {shown(state.total)}." in words
+                if -math.inf < state.before < state.largest:
+                    assert f"{shown(state.largest)} > {shown(state.before)}" in words
+                    assert f"shrinks to {shown(state.rescale)}" in words
+                labels = texts_of(browser, ".mk-chart")
+                assert len(labels) == 2
+                checked += 1
+            browser.press("n")
+    assert checked == 2 * (3 + 2 + 4)
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_blocks_are_ahead_then_read_now_then_read(browser: Chromium, tmp_path: Path) -> None:
+    open_page(browser, tmp_path, recording_of("paged_decode"))
+    label = "document.querySelector('.mk-cell[data-block=\"2\"]').getAttribute('aria-label')"
+    seen = []
+    for _ in range(15):
+        words = browser.evaluate(label)
+        if not seen or seen[-1] != words:
+            seen.append(words)
+        browser.press("n")
+    assert seen == [f"block 2, held by A, {what}" for what in ("to come", "being read", "read")]
+    assert browser.evaluate(label) == "block 2, held by A, to come"  # the next program, KV head 1
+    browser.press("p")
+    assert "output" in text_of(browser, ".mp-caption")
+
+
+@needs_chromium
+def test_keys_and_buttons_lead_everywhere(browser: Chromium, tmp_path: Path) -> None:
+    open_page(browser, tmp_path, recording_of("paged_decode"))
+    assert text_of(browser, ".mp-place").startswith("program (0, 0), sequence A, head 0 and head 1")
+    browser.press("PageDown", "Shift+ArrowRight")
+    assert text_of(browser, ".mp-place").startswith("program (1, 0), sequence B")
+    assert text_of(browser, ".mk-program.mk-runs") == "B1, 0"
+    browser.press("ArrowRight", "PageUp")
+    assert text_of(browser, ".mp-place").startswith("program (1, 0), sequence B")
+    browser.press("Shift+ArrowLeft", "PageUp", "PageUp")
+    assert text_of(browser, ".mp-place").startswith("program (0, 0)")
+    browser.press(".", ".")
+    assert "New maximum" in text_of(browser, ".mp-caption")
+    first_row = text_of(browser, ".mk-rounds tr.mk-now")
+    browser.press("r")
+    assert text_of(browser, ".mk-rows [aria-pressed=true]") == "head 1"
+    assert text_of(browser, ".mk-rounds tr.mk-now") != first_row
+    browser.press(",")
+    assert "First scores" in text_of(browser, ".mp-caption")
+    browser.press("End")
+    assert text_of(browser, ".mp-place").startswith("program (2, 1), sequence C")
+    browser.press("Home", "ArrowRight", "ArrowLeft")
+    assert "step 1 of" in text_of(browser, ".mp-place")
+    browser.press("?")
+    assert browser.evaluate("document.querySelector('dialog').open")
+    browser.press("Escape", "t")
+    assert not browser.evaluate("document.querySelector('dialog').open")
+    rows = texts_of(browser, ".mp-text tbody tr")
+    assert len(rows) == 15
+    assert "New maximum" in rows[9] or "No score above" in rows[9]
+    browser.press("t")
+    browser.evaluate("document.querySelectorAll('.mk-program')[4].click()")
+    assert text_of(browser, ".mp-place").startswith("program (2, 0), sequence C")
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_it_plays_to_the_end_and_stops_there(browser: Chromium, tmp_path: Path) -> None:
+    open_page(browser, tmp_path, recording_of("kv_write"), "#18")
+    browser.press("+", "+", "+", "+", "+", " ")
+    browser.wait_until("document.querySelector('.mp-caption').innerText.startsWith('Slot -1')")
+    browser.wait_until("document.querySelector('.mp-play path').getAttribute('d').length < 15")
+    assert_quiet(browser)
+
+
+@needs_chromium
+@pytest.mark.parametrize("name", recording_names())
+def test_every_step_of_every_recording_has_words_and_a_line(
+    browser: Chromium, tmp_path: Path, name: str
+) -> None:
+    recording = recording_of(name)
+    open_page(browser, tmp_path, recording)
+    for program in recording.programs:
+        for step in program.steps:
+            words = text_of(browser, ".mp-caption")
+            assert not re.search(r"NaN|undefined|null|Infinity", words), words
+            lines = browser.evaluate(
+                "[...document.querySelectorAll('.mk-source .mk-now')].map((line) => line.value)"
+            )
+            assert lines == list(range(step.line, step.last_line + 1))
+            browser.press("n")
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_hostile_texts_stay_text(browser: Chromium, tmp_path: Path) -> None:
+    open_page(browser, tmp_path, hostile_recording())
+    browser.press(*"nnnnnnnn", ".", ".", "t", "t", "End")
+    shown_source = text_of(browser, ".mk-source")
+    assert "<img src=x onerror=alert(3)>" in shown_source
+    assert TOKENS[0] in text_of(browser, ".mp-title")
+    count = "document.querySelectorAll('main img, main b:not([class]):empty, main script').length"
+    assert browser.evaluate(count) == 0
+    assert "\u202e" not in browser.evaluate("document.body.innerText")
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_a_payload_that_is_none_is_one_message(browser: Chromium, tmp_path: Path) -> None:
+    broken = replace(recording_of("kv_write"), programs=())
+    open_page(browser, tmp_path, broken)
+    assert "This recording can’t be shown" in text_of(browser, "[role=alert]").replace("'", "’")
+
+
+@needs_chromium
+@pytest.mark.parametrize("name", recording_names())
+@pytest.mark.parametrize("width", [420, 1280])
+def test_nothing_sticks_out(browser: Chromium, tmp_path: Path, name: str, width: int) -> None:
+    open_page(browser, tmp_path, recording_of(name), "#9")
+    browser.resize(width, 900)
+    try:
+        assert browser.evaluate("document.documentElement.scrollWidth") == width
+    finally:
+        browser.resize(1280, 800)
