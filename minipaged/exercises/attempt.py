@@ -29,8 +29,11 @@ class Raised:
         return self.error
 
 
-class NotSolvedError(Exception):
-    """The attempt is still the starter. Its message is the starter's."""
+class NotSolvedError(BaseException):
+    """The attempt is still the starter. Its message is the starter's.
+
+    It ends a search at once: hypothesis would take an Exception for one more failure to shrink.
+    """
 
 
 class TooSlowError(BaseException):
