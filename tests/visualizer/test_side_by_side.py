@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -192,6 +194,20 @@ def test_slabs_run_out_while_pages_go_on(browser: Chromium, tmp_path: Path) -> N
     )
     assert label.startswith(
         "Slabs (Max): pool of 28 blocks of 4: 24 of 112 slots hold tokens, 8 reserved"
+    )
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_slabs_may_take_every_slot_and_leave_most_of_them_empty(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    runs = run_side_by_side(Scene(policy="oracle", seed=2))
+    waste = measure(runs.slabs.header, runs.slabs.steps).at(6)
+    open_page(browser, tmp_path, *runs, "#6")
+    assert (waste.free, waste.pool - waste.tokens) == (0, 68)
+    assert said(browser)[0] == (
+        "Slabs (Oracle): 4 run, 5 wait: every slot is taken, though 68 hold no token."
     )
     assert_quiet(browser)
 
@@ -409,6 +425,24 @@ def test_the_command_prints_both_runs_or_writes_a_page(
     assert (tmp_path / "page.html").read_text("utf-8") == side_by_side_html(
         *run_side_by_side(Scene())
     )
+
+
+def test_the_words_of_the_command_line(tmp_path: Path) -> None:
+    def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "minipaged", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    page = tmp_path / "page.html"
+    options = ("--num-blocks", "32", "--block-size", "4", "--requests", "8", "--seed", "3")
+    done = run("slabs", "--policy", "oracle", *options, "-o", page)
+    assert (done.returncode, done.stderr) == (0, "")
+    scene = Scene("oracle", 32, 4, 8, 3)
+    assert page.read_text("utf-8") == side_by_side_html(*run_side_by_side(scene))
+    wrong = run("slabs", "--policy", "best")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr == "minipaged: a policy is max, pow2 or oracle, not 'best'\n"
+    done = run("export", ENGINE_RUNS[0], "--beside", ENGINE_RUNS[1], "-o", page)
+    assert done.returncode == 0, done.stderr
 
 
 def test_export_puts_two_traces_on_one_page(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 // Blocks that stay as they are are not drawn again. More than 1024 are an overview on a canvas.
 
 import { Cells } from "./cells.mjs";
-import { el, refill } from "./dom.mjs";
+import { el, listed, refill } from "./dom.mjs";
 import { ownersOf } from "./frame.mjs";
 import { hatching, hue, letters } from "./marks.mjs";
 import { PoolCanvas } from "./pool_canvas.mjs";
@@ -61,6 +61,7 @@ class SlotPool {
       ? `sb-used mp-hue${hue(held[0])} mp-hatch${hatching(held[0])}`
       : small === undefined ? "sb-free" : "sb-free sb-small";
     node.className = `sb-block ${looks}`;
+    node.title = inWords(block, held, kinds);
     refill(node,
       this.hasNames && el("span", { class: "sb-name" }, ...this.#names(held), ...this.#number(block, small)),
       held.length
@@ -107,6 +108,13 @@ class Overview {
       state, changes, owners: ownersOf(state.tables), swapOwners: new Map(), focus: null, block: null,
     }));
   }
+}
+
+function inWords(block, held, { tokens, reserved, internal, rounding }) {
+  if (!held.length) return `block ${block}: free`;
+  const parts = [[tokens, "with tokens"], [reserved, "reserved"], [internal, "internal waste"], [rounding, "external waste"]];
+  const told = parts.filter(([count]) => count).map(([count, words]) => `${count} ${words}`);
+  return `block ${block}, held by ${listed(held.map(letters))}: ${told.join(", ")}`;
 }
 
 function run(name, count) {

@@ -22,15 +22,15 @@ export function sentence(model, moment) {
 }
 
 // Why nobody else gets in, as far as a trace tells it.
-function reason(model, { state, free, pieces, wanted }) {
+function reason(model, { state, pool, tokens, free, pieces, wanted }) {
   const longest = Math.max(0, ...pieces.map(({ size }) => size));
   if (!model.isSlabs) {
     const total = state.refCounts.length;
     return `: ${number(total - state.numUsed)} of ${plural(total, "block")} are free`;
   }
-  const left = free ? `though ${number(free)} ${free === 1 ? "is" : "are"} free` : "none is free";
+  if (!free) return `: every slot is taken, though ${number(pool - tokens)} hold no token`;
   if (wanted === null) return `: ${number(free)} slots are free`;
-  return longest < wanted ? `: no hole of ${number(wanted * state.blockSize)} slots, ${left}` : "";
+  return longest < wanted ? `: no hole of ${number(wanted * state.blockSize)} slots, though ${number(free)} are free` : "";
 }
 
 // Where the slots are, in words for a picture.
