@@ -9,6 +9,8 @@ It needs the extra `notebook`. This file may know both an engine and a view.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minipaged.engine.sampling_params import SamplingParams
@@ -19,11 +21,14 @@ if TYPE_CHECKING:
     from minipaged_visualizer.live_session import LiveSession
 
 
-def live(model: str = DEFAULT_MODEL, **options: Any) -> LiveSession:
+def live(
+    model: str = DEFAULT_MODEL, *, sampling: Mapping[str, Any] | None = None, **options: Any
+) -> LiveSession:
     """Give a widget around an engine that runs a model.
 
     Args:
         model: What `LLM` takes.
+        sampling: What `SamplingParams` takes beside `n` and `max_tokens`: {"temperature": 0.8}.
         options: What else `LLM` takes. Those that have a field in the widget stand in it at first.
 
     Raises:
@@ -43,4 +48,4 @@ def live(model: str = DEFAULT_MODEL, **options: Any) -> LiveSession:
     def make_engine(**settings: Any) -> LLM:
         return LLM(model, **{"trace": True, **options, **settings})
 
-    return LiveSession(make_engine, SamplingParams, **fields)
+    return LiveSession(make_engine, partial(SamplingParams, **(sampling or {})), **fields)

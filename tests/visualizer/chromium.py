@@ -1,6 +1,8 @@
 """A headless Chromium that tests talk to through two pipes, in its DevTools protocol: no packages.
 
-It can reach nothing: names resolve to nowhere. What a page logs or throws is kept in `complaints`.
+It can reach nothing but this machine: names resolve to nowhere. What a page logs or throws is kept
+in `complaints`, what it asks for in `requests`. Where there is no browser, tests are skipped; with
+MINIPAGED_REQUIRE_BROWSER set, as in CI, they fail.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -18,11 +21,22 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+IS_REQUIRED = bool(os.environ.get("MINIPAGED_REQUIRE_BROWSER"))
+if IS_REQUIRED and CHROMIUM is None:
+    raise RuntimeError(f"no browser is installed: {', '.join(NAMES)}")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--host-resolver-rules=MAP * ~NOTFOUND", "--remote-debugging-pipe"),
+    *("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-pipe"),
 )
+
+PATIENCE = 100  # seconds
+_NAMED = ("Tab", "Enter", "Escape", " ", "End", "Home")
+_ARROWS = (f"Arrow{way}" for way in ("Left", "Up", "Right", "Down"))
+KEY_CODES = {  # JupyterLab looks at these alone
+    **dict(zip((*_NAMED, *_ARROWS), (9, 13, 27, 32, 35, 36, 37, 38, 39, 40), strict=True)),
+    **{sign: ord(sign.upper()) for sign in "abcdefghijklmnopqrstuvwxyz0123456789"},
+}
 
 # Chromium reads commands from 3 and answers on 4.
 _START = """
@@ -108,13 +122,16 @@ class Chromium:
             name = key.removeprefix("Shift+")
             text = {"text": name} if len(name) == 1 else {}
             what = {"key": name, "modifiers": 8 if key != name else 0, **text}
-            codes = {"Tab": 9, "Enter": 13, "Escape": 27}
-            what["windowsVirtualKeyCode"] = codes.get(name, 0)
+            what["windowsVirtualKeyCode"] = KEY_CODES.get(name, 0)
             if name == "Enter":
                 what["text"] = "\r"
             self.call("Input.dispatchKeyEvent", type="keyDown", **what)
             self.call("Input.dispatchKeyEvent", type="keyUp", **what)
         self.settle()
+
+    def type(self, text: str) -> None:
+        """Press a key for each character."""
+        self.press(*text)
 
     def emulate(self, **features: str) -> None:
         """Set media features, e.g. prefers_color_scheme="dark"."""
@@ -134,17 +151,21 @@ class Chromium:
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command and give its result."""
+        number = self._send(method, params)
+        while True:
+            got = self._receive()
+            if got.get("id") == number:
+                assert "error" not in got, got["error"]
+                result: dict[str, Any] = got["result"]
+                return result
+
+    def _send(self, method: str, params: dict[str, Any]) -> int:
         self._number += 1
         message = {"id": self._number, "method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._to, json.dumps(message).encode() + b"\0")
-        while True:
-            got = self._receive()
-            if got.get("id") == self._number:
-                assert "error" not in got, got["error"]
-                result: dict[str, Any] = got["result"]
-                return result
+        return self._number
 
     def _wait_for(self, event: str) -> None:
         while self._receive().get("method") != event:
@@ -152,6 +173,7 @@ class Chromium:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
+            assert select.select([self._from], [], [], PATIENCE)[0], "Chromium says nothing"
             part = os.read(self._from, 1 << 16)
             assert part, "Chromium is gone"
             self._rest += part
@@ -164,8 +186,12 @@ class Chromium:
         if method == "Runtime.exceptionThrown":
             self.complaints.append(str(params["exceptionDetails"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
-            self.complaints.append(params["entry"]["text"])
+            self.complaints.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
             self.complaints.append(str(params["args"]))
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
+        elif method == "Page.javascriptDialogOpening":  # may this page be left? Else all would wait
+            self._send("Page.handleJavaScriptDialog", {"accept": True})
+        elif method == "Network.webSocketCreated":
+            self.requests.append(params["url"])

@@ -1,0 +1,263 @@
+"""The notebook's widgets in a real JupyterLab, around a real model, moved by keys alone.
+
+Each test opens a notebook of its own. Whatever it does, nothing outside this machine is asked for,
+and the browser complains about nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+
+import pytest
+from chromium import CHROMIUM, IS_REQUIRED, Chromium
+from jupyter_lab import JupyterLab, Notebook
+from minipaged_visualizer.captions import caption, letters, listed
+
+from minipaged.memory.events import BlockCopied
+from minipaged.memory.replay import Replay
+from minipaged.memory.trace import Trace
+
+NEEDED = ("jupyterlab", "ipywidgets", "anywidget", "plotly")
+IS_THERE = CHROMIUM is not None and all(map(find_spec, NEEDED))
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not IS_THERE and not IS_REQUIRED, reason=f"needs Chromium, {NEEDED}"),
+]
+
+PREPARE = "import torch\ntorch.set_num_threads(1)"
+GENERATE = """
+from minipaged import LLM, SamplingParams
+from minipaged_visualizer import MemoryPlayer
+llm = LLM("storyteller", block_size=4, num_blocks=24, trace=True)
+params = SamplingParams(n=3, seed=7, max_tokens=12, ignore_eos=True)
+outputs = llm.generate("Once upon a time", params, use_tqdm=False)
+llm.trace.save("run.jsonl")
+MemoryPlayer(llm)
+"""
+LIVE = """
+from minipaged.notebook import live
+session = live(num_blocks=512, block_size=16, sampling={"ignore_eos": True})
+session
+"""
+RUN = "await session.run_async()"
+PLAYER, PLACE, RANGE = ".minipaged", ".mp-place", "document.querySelector('.mp-range')"
+ACTIVE = "document.activeElement"
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[JupyterLab]:
+    with JupyterLab() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium(1300, 1400) as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def open_notebook(
+    lab: JupyterLab, browser: Chromium, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Notebook]]:
+    """Open a notebook with these cells; in the end all was quiet."""
+    browser.complaints.clear()
+    browser.requests.clear()
+
+    opened: list[Notebook] = []
+
+    def build(*cells: str) -> Notebook:
+        lab.write(request.node.name, [PREPARE, *cells])
+        opened.append(Notebook(browser, lab, request.node.name))
+        opened[0].run_cell(0)
+        return opened[0]
+
+    yield build
+    opened[0].save()
+    browser.open("about:blank")  # who leaves stays quiet, too
+    assert browser.complaints == []
+    own = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:", "about:")
+    assert [url for url in browser.requests if not url.startswith(own)] == []
+    assert any("/api/kernels/" in url for url in browser.requests)  # all of them are seen
+
+
+def text_of(browser: Chromium, selector: str) -> str:
+    return str(browser.evaluate(f"document.querySelector({selector!r})?.innerText ?? 'nothing'"))
+
+
+def tab_to(browser: Chromium, condition: str) -> None:
+    """Press Tab until the element in focus is the one that is meant."""
+    for _ in range(60):
+        browser.press("Tab")
+        if browser.evaluate(f"(element => {condition})({ACTIVE})"):
+            return
+    raise AssertionError(f"no Tab leads to {condition}")
+
+
+def tab_to_button(browser: Chromium, name: str) -> None:
+    tab_to(browser, f"element.tagName === 'BUTTON' && element.innerText === {name!r}")
+
+
+def wait_for_player(browser: Chromium) -> None:
+    browser.wait_until(f"document.querySelector('{PLAYER}') && {RANGE}", 60)
+    browser.settle()
+
+
+# --- a run that is over ---------------------------------------------------------------------------
+
+
+def replayed(trace: Trace, num_steps: int) -> Replay:
+    replay = Replay(trace.header.num_blocks, trace.header.block_size)
+    for step in trace.steps[:num_steps]:
+        for event in step.events:
+            replay.apply(event)
+    return replay
+
+
+def owners_in_words(replay: Replay, block: int) -> str:
+    """What the player says of a block that is held, worked out from Python's replay."""
+    held = [
+        f"{letters(seq)} as its logical block {table.index(block)}"
+        for seq, table in sorted(replay.tables.items())
+        if block in table
+    ]
+    references = f"{len(held)} reference{'s' if len(held) > 1 else ''}"
+    return f"held by {listed(held)}: {references}"
+
+
+def test_a_generation_plays_by_keys_alone(
+    lab: JupyterLab, open_notebook: Callable[..., Notebook]
+) -> None:
+    notebook = open_notebook(GENERATE)
+    browser = notebook.browser
+    notebook.run_cell(1)
+    wait_for_player(browser)
+    trace = Trace.load(lab.root / "run.jsonl")
+    (copied, index), *_ = [
+        (step, step.events.index(event))
+        for step in trace.steps
+        for event in step.events
+        if isinstance(event, BlockCopied)
+    ]
+    tab_to(browser, f"element.matches('{PLAYER}')")
+    browser.press("Home", *["ArrowRight"] * copied.step, *["n"] * (index + 1))
+    assert caption(copied.events[index]).text in text_of(browser, ".mp-caption")
+    assert text_of(browser, PLACE).startswith(f"step {copied.step}, event {index + 1} of ")
+    browser.press("Home", "+", "+", "+", "+", "+", " ")
+    browser.wait_until(f"document.querySelector('{PLACE}').innerText.startsWith('step 11')")
+    browser.press("b", "a", "d", "d")  # in the player these are "back row", "arrows" and nothing
+    assert notebook.num_cells == 2
+
+
+def test_a_block_is_explained_as_python_replays_it(
+    lab: JupyterLab, open_notebook: Callable[..., Notebook]
+) -> None:
+    notebook = open_notebook(GENERATE)
+    browser = notebook.browser
+    notebook.run_cell(1)
+    wait_for_player(browser)
+    trace = Trace.load(lab.root / "run.jsonl")
+    tab_to(browser, f"element.matches('{PLAYER}')")
+    browser.press("Home")
+    tab_to(browser, "element.getAttribute('aria-label') === 'Pool of 24 blocks'")
+    shared = 0
+    for num_steps in (1, 2, 7):
+        replay = replayed(trace, num_steps)
+        walk_to_step(browser, num_steps)
+        assert len(replay.tables) == 3
+        for block in range(24):
+            browser.press("ArrowRight")  # the first chooses block 0
+            assert f"Block {block} explained" in text_of(browser, ".mp-explain")
+            facts = text_of(browser, ".mp-facts")
+            if replay.ref_counts[block]:
+                assert owners_in_words(replay, block) in facts
+                shared += replay.ref_counts[block] > 1
+            else:
+                assert facts.startswith("free")
+        browser.press("Escape")
+    assert shared == 4
+
+
+def walk_to_step(browser: Chromium, num_steps: int) -> None:
+    """Go on, from the pool: the arrow keys are its own, `.` and `n` are the player's."""
+    while int(browser.evaluate(f"{RANGE}.value")) < num_steps:
+        browser.press("n")
+    while True:
+        browser.press("n")
+        if int(browser.evaluate(f"{RANGE}.value")) > num_steps:
+            browser.press("p")
+            return
+
+
+def test_a_page_loaded_again_shows_the_run_again(open_notebook: Callable[..., Notebook]) -> None:
+    notebook = open_notebook(GENERATE, LIVE, RUN)
+    browser = notebook.browser
+    notebook.run_cell(1)
+    notebook.run_cell(2)
+    browser.wait_until(f"document.querySelectorAll('{PLAYER}').length === 2", 60)
+    tab_to_button(browser, "add request")
+    browser.press("Enter")
+    notebook.run_cell(3)
+    notebook.wait_for_cell(3)
+    lengths = "[...document.querySelectorAll('.mp-range')].map(range => range.max).join()"
+    browser.wait_until(f"{lengths} === '12,16'")
+    time.sleep(3)  # a run that rests is kept
+    notebook.save()
+    notebook.open()
+    browser.wait_until(f"{lengths} === '12,16'", 60)
+    tab_to(browser, f"element.matches('{PLAYER}')")
+    browser.press("Home", "n")
+    assert text_of(browser, PLACE).startswith("step 0, event 1 of ")
+
+
+# --- a run that goes on ---------------------------------------------------------------------------
+
+
+def test_a_live_run_is_paused_goes_on_and_is_aborted(
+    open_notebook: Callable[..., Notebook],
+) -> None:
+    notebook = open_notebook(LIVE, RUN)
+    browser = notebook.browser
+    notebook.run_cell(1)
+    wait_for_player(browser)
+    status = "[role=status]"
+    tab_to(browser, "element.type === 'text'")
+    browser.type("add bad daddy")
+    tab_to(browser, "element.type === 'number'")
+    browser.type("8")  # samples
+    tab_to(browser, "element.type === 'number'")
+    browser.type("900")  # tokens each
+    tab_to_button(browser, "add request")
+    browser.press("d", "d", "b", "a", "x", "Enter")
+    browser.wait_until(f"document.querySelector('{status}').innerText === 'request 0 waits'")
+    assert notebook.num_cells == 3
+
+    def run_until(button: str) -> int:
+        """Run the last cell, press a button after a few steps, and give how many there are."""
+        before = int(browser.evaluate(f"{RANGE}.max"))
+        tab_to_button(browser, button)
+        browser.evaluate(f"window.button = {ACTIVE}")
+        notebook.run_cell(2)  # takes the focus
+        browser.wait_until(f"Number({RANGE}.max) > {before + 20}")
+        browser.evaluate("button.focus()")
+        browser.press("Enter")
+        notebook.wait_for_cell(2)
+        num_steps = int(notebook.value("len(session.engine.trace.steps)"))
+        assert before + 20 < num_steps < 900
+        browser.wait_until(f"Number({RANGE}.max) === {num_steps}")
+        return num_steps
+
+    paused = run_until("pause")
+    assert text_of(browser, status) == "paused"
+    assert notebook.value("session.engine.has_unfinished_requests()") == "True"
+    assert text_of(browser, PLACE).startswith(f"step {paused - 1}")  # the player follows
+    first = "session.engine.trace.steps[0].events"
+    read = f"''.join(text for e in {first} if e.kind == 'prefill' for text in e.texts)"
+    assert notebook.value(read).strip("'") == "add bad daddy"
+    aborted = run_until("abort")
+    assert aborted > paused
+    assert text_of(browser, status) == "all requests are done"
+    assert notebook.value("session.engine.has_unfinished_requests()") == "False"
+    assert notebook.num_cells == 3
