@@ -6,8 +6,8 @@
 // a slab beyond what was asked for. That needs the future, and a trace has it.
 
 import { readHeader, readStep } from "./format.mjs";
-import { changedBlocks } from "./frame.mjs";
 import { Replay } from "./reducer.mjs";
+import { Tenancies } from "./tenancies.mjs";
 import { Timeline, START } from "./timeline.mjs";
 
 const NAMES = {
@@ -26,7 +26,6 @@ export class RunModel {
     }
     this.numbers = steps.map(({ step }) => step);
     this.name = NAMES[header.allocator] ?? header.allocator;
-    this.numSlots = header.num_blocks * header.block_size;
     this.reserves = reservesOf(steps);
     this.isSlabs = this.reserves.size > 0;
     this.tenancies = new Tenancies(header.block_size);
@@ -66,17 +65,19 @@ export class RunModel {
     const state = new Replay(header.num_blocks, header.block_size, header.num_swap_blocks);
     const statuses = { running: 0, waiting: 0, preempted: 0, swapped: 0, finished: 0 };
     const rows = [];
+    const look = () => rows.push({ ...countsOf(state, this.tenancies.rounding), ...counted(statuses) });
     steps.forEach((step, number) => {
       const stop = behindLastWrite(step.events);
       step.events.forEach((event, at) => {
-        if (at === stop) rows.push({ ...countsOf(state, this.tenancies.rounding), ...counted(statuses) });
+        if (at === stop) look();
         apply(state, event, statuses);
         this.tenancies.follow(event, state, at < stop ? number : number + 1);
       });
-      if (stop === step.events.length) rows.push({ ...countsOf(state, this.tenancies.rounding), ...counted(statuses) });
+      if (stop === step.events.length) look();
     });
     this.tenancies.end(state, steps.length);
-    return this.tenancies.splitAll(rows);
+    const internal = this.tenancies.internal(rows.length);
+    return rows.map((row, number) => split(row, internal[number]));
   }
 
   // Before the first step, or behind the last: what is held then is held for nothing.
@@ -92,78 +93,6 @@ export class RunModel {
     const first = [...state.sequences].find(([, { status }]) => WAITING.includes(status))?.[0];
     const next = waiting ? (this.reserves.get(first) ?? []).find(({ number }) => number > index) : null;
     return { pieces: freePieces(state.refCounts), wanted: next?.size ?? null };
-  }
-}
-
-// Who had each block, from which row on, and how many tokens it held in the end.
-class Tenancies {
-  constructor(blockSize) {
-    this.blockSize = blockSize;
-    this.ofBlock = new Map(); // block -> [{since, until, asked, filled}, ...]
-    this.open = new Map();
-    this.rounding = 0; // slots of it that are held now
-  }
-
-  follow(event, state, row) {
-    for (const block of changedBlocks(event)) {
-      const isUsed = state.refCounts[block] > 0;
-      if (isUsed && !this.open.has(block)) this.#begin(block, row, this.#askedOf(event, block));
-      else if (!isUsed && this.open.has(block)) this.#close(block, row, state);
-    }
-  }
-
-  end(state, row) {
-    for (const block of [...this.open.keys()]) this.#close(block, row, state);
-  }
-
-  at(block, row) {
-    return this.ofBlock.get(block)?.findLast(({ since }) => since <= row);
-  }
-
-  // The same sum for a state before all rows, or behind them.
-  roundingOf({ refCounts }) {
-    let sum = 0;
-    refCounts.forEach((count, block) => {
-      if (count) sum += this.blockSize - this.at(block, Infinity).asked;
-    });
-    return sum;
-  }
-
-  // Tell reserved from internal in every row.
-  splitAll(rows) {
-    const changes = new Array(rows.length + 1).fill(0);
-    for (const { since, until, asked, filled } of [...this.ofBlock.values()].flat()) {
-      changes[since] += asked - filled;
-      changes[until] -= asked - filled;
-    }
-    let internal = 0;
-    return rows.map((row, index) => {
-      internal += changes[index];
-      return split(row, internal);
-    });
-  }
-
-  #begin(block, since, asked) {
-    const tenancy = { since, until: null, asked, filled: 0 };
-    const before = this.ofBlock.get(block);
-    if (before) before.push(tenancy);
-    else this.ofBlock.set(block, [tenancy]);
-    this.open.set(block, tenancy);
-    this.rounding += this.blockSize - asked;
-  }
-
-  #close(block, until, state) {
-    const tenancy = this.open.get(block);
-    tenancy.until = until;
-    tenancy.filled = state.contents[block].length;
-    this.rounding -= this.blockSize - tenancy.asked;
-    this.open.delete(block);
-  }
-
-  #askedOf(event, block) {
-    if (event.kind !== "reserve") return this.blockSize;
-    const rest = event.num_tokens - (block - event.first_block) * this.blockSize;
-    return Math.min(Math.max(rest, 0), this.blockSize);
   }
 }
 

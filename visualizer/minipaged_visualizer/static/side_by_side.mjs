@@ -6,15 +6,13 @@
 import { Controls, SPEEDS, actionOf } from "./controls.mjs";
 import { el, refill, safe } from "./dom.mjs";
 import { Help } from "./help.mjs";
-import { chip, letters } from "./marks.mjs";
-import { RunModel, WAITING } from "./run_model.mjs";
-import { makePool } from "./slot_pool.mjs";
-import { PARTS, TwinStrip, WasteBar, lineKey } from "./twin_charts.mjs";
-import { sentence, slotsInWords } from "./twin_words.mjs";
+import { RunModel } from "./run_model.mjs";
+import { PARTS, TwinStrip } from "./twin_charts.mjs";
+import { Panel } from "./twin_panel.mjs";
+import { textTable } from "./twin_table.mjs";
+import { sentence } from "./twin_words.mjs";
 
 const SIDES = ["left", "right"];
-const MOST_CHIPS = 10;
-const MOST_TEXT = 200; // characters of a sequence in the table
 const LEFT_OUT = ["backEvent", "forwardEvent", "byEvent", "prefixes"];
 const SAME = { forwardEvent: "forward", backEvent: "back" };
 const KEYS = [
@@ -173,35 +171,6 @@ export class SideBySide {
   }
 }
 
-// One run: its numbers, who waits outside, its pool, and where the slots are.
-class Panel {
-  constructor(model, side) {
-    const { num_blocks: blocks, block_size: slots } = model.timeline.header;
-    this.pool = makePool(model, `${model.label}: pool of ${blocks} blocks of ${slots}`);
-    this.bar = new WasteBar();
-    this.queue = el("p", { class: "sb-queue" });
-    this.counts = el("p", { class: "sb-who" });
-    this.root = el("section", { class: `sb-panel sb-panel${side}`, "aria-label": model.label },
-      el("header", { class: "sb-head" }, el("h3", {}, lineKey(side), ` ${model.label}`), this.counts),
-      this.queue, this.pool.root, this.bar.root);
-  }
-
-  draw(moment) {
-    this.pool.draw(moment, slotsInWords(moment));
-    this.bar.draw(moment);
-    refill(this.queue, ...this.#outside(moment));
-    refill(this.counts, ...["running", "waiting", "done"].map((name) => el("span", { class: `sb-count sb-${name}`, "data-some": moment[name] > 0 },
-      el("b", {}, moment[name].toLocaleString("en")), ` ${name}`)));
-  }
-
-  #outside({ state, waiting }) {
-    if (!waiting) return ["nobody waits outside"];
-    const seqs = [...state.sequences].filter(([, { status }]) => WAITING.includes(status)).map(([seq]) => seq);
-    const left = seqs.length - MOST_CHIPS;
-    return ["waiting outside: ", ...seqs.slice(0, MOST_CHIPS).map((seq) => chip(seq)), left > 0 && ` and ${left} more`];
-  }
-}
-
 function read(payload, side) {
   try {
     return new RunModel(payload[side]);
@@ -217,31 +186,6 @@ function label(models) {
   models.forEach((model, side) => {
     model.label = safe(isSame ? `${["Left", "Right"][side]} (${model.name})` : model.name).slice(0, 60);
   });
-}
-
-function textTable(models, moments) {
-  const rows = [["running", "running"], ["waiting", "waiting"], ["done", "done"],
-    ...PARTS.map(([name, word]) => [`slots: ${word}`, name])];
-  const cells = (name) => moments.map((moment) => el("td", {}, moment[name].toLocaleString("en")));
-  const heads = models.map((model) => el("th", { scope: "col" }, model.label));
-  return el("table", {}, el("caption", {}, "Both runs at this step"),
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, ""), ...heads)),
-    el("tbody", {}, ...rows.map(([word, name]) => el("tr", {}, el("th", { scope: "row" }, word), ...cells(name))),
-      el("tr", {}, el("th", { scope: "row" }, "who holds what"), ...moments.map(({ state }) => el("td", {}, ...holders(state))))));
-}
-
-// Each sequence with its blocks and its words.
-function holders({ tables, numTokens, contents }) {
-  return [...tables].map(([seq, table]) => {
-    const text = table.flatMap((block) => contents[block]).map((token) => token.text).join("").trim();
-    return el("div", {}, `${letters(seq)}: ${numTokens.get(seq)} tokens in blocks ${inShort(table)}: `,
-      el("bdi", {}, text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT)}…` : text));
-  });
-}
-
-function inShort(blocks) {
-  const isRow = blocks.length > 2 && blocks.every((block, index) => block === blocks[0] + index);
-  return isRow ? `${blocks[0]} to ${blocks[blocks.length - 1]}` : blocks.join(", ");
 }
 
 // --- a page, and a widget -------------------------------------------------------------------------
