@@ -32,7 +32,8 @@ def judge(exercise: Exercise, attempt: Any) -> Verdict:
     try:
         found = smallest_failure(exercise, attempt)
     except NotSolvedError as e:
-        return Verdict(exercise, UNSOLVED, str(e) or "not solved yet")
+        task = str(e).removeprefix(f"Exercise {exercise.number}: ") or exercise.title
+        return Verdict(exercise, UNSOLVED, f"not solved yet: {task}")
     if found is None:
         return Verdict(exercise, PASSED, "solved: right in every case that was tried")
     return Verdict(exercise, FAILED, "not yet: here is the smallest case that goes wrong", found)
