@@ -369,7 +369,7 @@ check(ex_1_1, slab_waste)
 # ## In the source
 #
 # - `minipaged/engine/kv_cache.py`: `allocate` makes the one tensor; `bytes_per_block`.
-# - `minipaged/memory/contiguous.py`: `ContiguousManager`, and `minipaged/memory/buddy.py` for slabs.
+# - `minipaged/memory/contiguous.py`: `ContiguousManager`; `minipaged/memory/buddy.py`: its slabs.
 # - `minipaged/lab/waste_kinds.py`: one definition of each kind of waste.
 #
 # Next: [virtual memory](2_virtual_memory.ipynb). Operating systems had this problem, and solved it.
