@@ -16,6 +16,7 @@ from pathlib import Path
 
 from minipaged_visualizer.charts_page import charts_page
 from minipaged_visualizer.html_page import to_html
+from minipaged_visualizer.microscope_page import microscope_page, recording_of
 from minipaged_visualizer.options import Options
 from minipaged_visualizer.side_by_side_page import side_by_side_html
 from minipaged_visualizer.svg_gantt import gantt
@@ -28,7 +29,7 @@ from minipaged.memory.trace import Trace
 
 FOLDER = Path(__file__).parent / "pictures"
 terminal = runpy.run_path(str(Path(__file__).with_name("picture.py")))["draw"]
-PAGE_SIZE, CHARTS_SIZE, TWINS_SIZE = "1280,900", "1000,1360", "1280,800"
+PAGE_SIZE, CHARTS_SIZE, WIDE_SIZE = "1280,900", "1000,1360", "1280,800"
 
 
 def record(model: str | None) -> Trace:
@@ -107,7 +108,8 @@ def main() -> None:
         pages = {
             "page": (to_html(trace), f"#{trace.steps[copy.number].step}.{copy.event}", PAGE_SIZE),
             "charts": (charts_page(trace), "", CHARTS_SIZE),
-            "side_by_side": (side_by_side_html(*run_side_by_side(Scene())), "#4", TWINS_SIZE),
+            "microscope": (microscope_page(recording_of("paged_decode")), "#9", WIDE_SIZE),
+            "side_by_side": (side_by_side_html(*run_side_by_side(Scene())), "#4", WIDE_SIZE),
         }
         for name, page in pages.items():
             photograph(arguments.chromium, *page, arguments.output / f"{name}.png")

@@ -157,10 +157,16 @@ export class Microscope {
   #onKey(event) {
     const action = actionOf(event, KEYS, SHIFTED);
     event.stopPropagation(); // a notebook would take keys for its own
-    if (action === undefined) return;
+    if (action === undefined || scrolls(event)) return;
     event.preventDefault();
     this.act(action);
   }
+}
+
+// Whether a key moves what is too wide for its place, e.g. the source.
+function scrolls({ key, shiftKey, target }) {
+  const isSideways = !shiftKey && (key === "ArrowLeft" || key === "ArrowRight");
+  return isSideways && target.matches(".mk-source, .mk-scroll") && target.scrollWidth > target.clientWidth;
 }
 
 function failure(error) {

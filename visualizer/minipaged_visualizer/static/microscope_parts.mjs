@@ -82,7 +82,7 @@ function codeOf(text) {
 export class Table {
   constructor() {
     this.heading = el("h3");
-    this.scroller = el("div", { class: "mk-table-box" });
+    this.scroller = el("div", { class: "mk-table-box", tabindex: 0, role: "group", "aria-label": "Entries" });
     this.root = el("section", { class: "mk-table", "aria-label": "Block table" }, this.heading, this.scroller);
   }
 

@@ -7,6 +7,7 @@ import { number } from "./microscope_words.mjs";
 const HEIGHT = 96;
 const WIDE = { step: 34, bar: 20, hasNumbers: true };
 const NARROW = { step: 19, bar: 13, hasNumbers: false };
+const MOST_BUTTONS = 4;
 const LABEL_HEIGHT = 13;
 const LABELS = 74; // pixels, for the levels
 
@@ -49,7 +50,7 @@ function waiting(tile) {
   return tile.hasValues ? "Keys and values are there; the scores come next." : "The keys are there; now the values.";
 }
 
-const figure = (title, picture) => el("figure", { class: "mk-figure" }, el("figcaption", {}, title), el("div", { class: "mk-scroll" }, picture));
+const figure = (title, picture) => el("figure", { class: "mk-figure" }, el("figcaption", {}, title), el("div", { class: "mk-scroll", tabindex: 0, role: "group", "aria-label": title }, picture));
 
 function scoreBars(tokens, scores, before, largest) {
   const known = scores.filter((score) => score !== null);
@@ -108,14 +109,11 @@ export class State {
   }
 
   draw({ program, row, rounds, step }) {
-    const rows = el("div", { class: "mk-rows", role: "group", "aria-label": "Row" }, ...program.rows.map((name, index) => el("button", {
-      class: "mp-button mp-switch", "aria-pressed": index === row, onclick: () => this.onRow(index),
-    }, name)));
     if (!program.rows.length) {
       refill(this.root);
       return;
     }
-    refill(this.root, el("h3", {}, "Online softmax"), rows,
+    refill(this.root, el("h3", {}, "Online softmax"), rowsOf(program.rows, row, this.onRow),
       el("table", { class: "mk-rounds" },
         el("thead", {}, el("tr", {}, ...["block", "max", "m", "α", "l"].map((h) => el("th", { scope: "col" }, h)))),
         el("tbody", {},
@@ -124,6 +122,18 @@ export class State {
       el("p", { class: "mp-quiet" }, "m: largest score so far; l: sum of exp(score − m); α: exp(old m − m)"),
       step.tensor === "output" && rounds.length ? outputOf(rounds[rounds.length - 1]) : sumsOf(rounds[rounds.length - 1]));
   }
+}
+
+// Buttons to choose a row; where there are many, a list.
+function rowsOf(names, row, onRow) {
+  if (names.length > MOST_BUTTONS) {
+    const options = names.map((name, index) => el("option", { value: index, selected: index === row }, name));
+    const list = el("select", { class: "mp-speed", "aria-label": "Row", onchange: () => onRow(Number(list.value)) }, ...options);
+    return el("div", { class: "mk-rows" }, list);
+  }
+  return el("div", { class: "mk-rows", role: "group", "aria-label": "Row" }, ...names.map((name, index) => el("button", {
+    class: "mp-button mp-switch", "aria-pressed": index === row, onclick: () => onRow(index),
+  }, name)));
 }
 
 function roundRow({ blocks, scores, largest, rescale, total, before, isNow }) {
