@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from minipaged.memory.manager import MemoryManager
@@ -36,8 +37,8 @@ def check_snapshot(snapshot: MemorySnapshot) -> None:
         room = len(table) * snapshot.block_size
         if not 0 <= snapshot.num_tokens[seq] <= room:
             raise IntegrityError(f"seq {seq} has {snapshot.num_tokens[seq]} tokens, {room} slots")
-    _check_sharing("block", snapshot.tables, snapshot)
-    _check_sharing("swap block", snapshot.swap_tables, snapshot)
+    _check_sharing("block", snapshot.ref_counts, snapshot.tables, snapshot)
+    _check_sharing("swap block", snapshot.swap_ref_counts, snapshot.swap_tables, snapshot)
     _check_hashes(snapshot)
 
 
@@ -108,7 +109,7 @@ def check_finished(state: Replay) -> None:
 def _check_ref_counts(
     name: str, counts: Sequence[int], tables: Mapping[int, Sequence[int]]
 ) -> None:
-    appearances = Counter(block for table in tables.values() for block in table)
+    appearances = Counter(chain.from_iterable(tables.values()))
     for block, times in appearances.items():
         if not 0 <= block < len(counts):
             raise IntegrityError(f"{name} {block} is not in a pool of {len(counts)}")
@@ -122,11 +123,18 @@ def _check_ref_counts(
 
 
 def _check_sharing(
-    name: str, tables: Mapping[int, Sequence[int]], snapshot: MemorySnapshot
+    name: str,
+    counts: Sequence[int],
+    tables: Mapping[int, Sequence[int]],
+    snapshot: MemorySnapshot,
 ) -> None:
+    if max(counts, default=0) < 2:
+        return
     holder_of: dict[int, tuple[int, int, int]] = {}
     for seq, table in tables.items():
         for index, block in enumerate(table):
+            if counts[block] < 2:  # the counts are known to be right by now
+                continue
             rest = snapshot.num_tokens[seq] - index * snapshot.block_size
             filled = min(max(rest, 0), snapshot.block_size)
             if block not in holder_of:
