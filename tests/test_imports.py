@@ -68,6 +68,7 @@ PLAIN = (
     "minipaged.models.tokenizer",
     "minipaged_visualizer.player",
     "minipaged.commands.plan",
+    "minipaged.commands.slabs",
     "minipaged.commands.watch",
     "minipaged.commands.zoo",
     "minipaged.cli",
