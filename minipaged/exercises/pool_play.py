@@ -136,11 +136,16 @@ class PoolPlay:
     def _hand_out_twice(self, block: int) -> str:
         """Show one block in two tables, and say what that means."""
         owner, seq = self._owner[block], self._new_seq()
+        first, second = _letter(owner), _letter(seq)
         self._stage.happen(Forked(owner, seq))
+        self._stage.end_step(
+            f"{self._script[-1]}: {second} asks for a block and gets {first}'s; nobody forked, "
+            "but that is what memory looks like now"
+        )
         self._stage.happen(BlockShared(seq, 0, block))
         return (
-            f"block {block} is handed out twice: {_letter(owner)} still has it, and "
-            f"{_letter(seq)} will write over {_letter(owner)}'s keys and values"
+            f"block {block} is handed out twice: {first} still has it, and {second} will write "
+            f"over {first}'s keys and values"
         )
 
     def _new_seq(self) -> int:
