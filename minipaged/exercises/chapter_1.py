@@ -92,7 +92,7 @@ def _judge(attempt: Any, slab: _Slab) -> Counterexample | None:
 
 
 def _trace(slab: _Slab, why: str) -> Trace:
-    stage = Stage(str(slab), slab.length, block_size=1)
+    stage = Stage(str(slab), slab.length, block_size=1, allocator="contiguous")
     stage.happen(Requested(0, "", slab.num_tokens))
     _fill(slab, stage.happen)
     return stage.end_step(why)

@@ -28,8 +28,10 @@ def word(token: int) -> str:
 class Stage:
     """A trace in the making."""
 
-    def __init__(self, title: str, num_blocks: int, block_size: int) -> None:
-        header = TraceHeader(block_size, max(num_blocks, 1), title=title)
+    def __init__(
+        self, title: str, num_blocks: int, block_size: int, allocator: str = "paged"
+    ) -> None:
+        header = TraceHeader(block_size, max(num_blocks, 1), allocator=allocator, title=title)
         self.trace = Trace(header)
         self.state = Replay(header.num_blocks, block_size, 0)
         self.block_size = block_size
