@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -13,7 +14,12 @@ import pytest
 from chromium import CHROMIUM, Chromium
 from hostile import TOKENS
 from minipaged_visualizer import browser_module
-from minipaged_visualizer.microscope_page import microscope_page, recording_names, recording_of
+from minipaged_visualizer.microscope_page import (
+    microscope_page,
+    microscope_payload,
+    recording_names,
+    recording_of,
+)
 
 from minipaged.commands.export import export
 from minipaged.errors import ConfigError, TraceError
@@ -262,6 +268,37 @@ def test_hostile_texts_stay_text(browser: Chromium, tmp_path: Path) -> None:
     assert browser.evaluate(count) == 0
     assert "\u202e" not in browser.evaluate("document.body.innerText")
     assert_quiet(browser)
+
+
+HARNESS = """<!DOCTYPE html><style>{style}</style><div id="one"></div><div id="two"></div>
+<script type="module">{module}
+const payload = {payload};
+window.show = (id) => microscope.createWidget().render({{
+    model: {{ get: () => payload }}, el: document.getElementById(id) }});
+</script>"""
+
+
+@needs_chromium
+def test_in_a_notebook_keys_stay_in_the_widget_and_two_views_are_two(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    payload = json.dumps(microscope_payload(recording_of("paged_decode")))
+    module = browser_module.widget_module("microscope")
+    text = HARNESS.format(style=browser_module.style("microscope"), module=module, payload=payload)
+    (tmp_path / "page.html").write_text(text, "utf-8")
+    browser.complaints.clear()
+    browser.open((tmp_path / "page.html").as_uri())
+    browser.evaluate("window.close_first = show('one'), show('two'), null")
+    browser.evaluate("window.heard = 0; document.addEventListener('keydown', () => heard++)")
+    browser.evaluate("document.querySelectorAll('.minipaged')[1].focus()")
+    browser.press("n", "x", "PageDown", "n")
+    first, second = texts_of(browser, ".mp-place")
+    assert first.startswith("program (0, 0), sequence A, head 0 and head 1 · step 1 of 15")
+    assert second.startswith("program (0, 1), sequence A, head 2 and head 3 · step 2 of 15")
+    assert browser.evaluate("heard") == 0
+    browser.evaluate("close_first()")
+    assert len(texts_of(browser, ".minipaged")) == 1
+    assert browser.complaints == []
 
 
 @needs_chromium
