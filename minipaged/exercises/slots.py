@@ -41,12 +41,13 @@ class Place:
         )
 
     def whose(self, slot: Any) -> str:
-        """Tell what a wrong slot would hit."""
+        """Tell whose a wrong slot is."""
         if type(slot) is not int or not 0 <= slot < self.num_blocks * self.block_size:
             return f"there is no slot {shown(slot)}"
         block = slot // self.block_size
         if block in self.table:
-            return f"slot {slot} would overwrite another token of this sequence"
+            position = self.table.index(block) * self.block_size + slot % self.block_size
+            return f"slot {slot} is the place of position {position} of this sequence"
         owner = self.owners.get(block)
         if owner is not None:
             return f"slot {slot} is in block {block}, which belongs to {owner}"
