@@ -261,3 +261,37 @@ def test_a_live_run_is_paused_goes_on_and_is_aborted(
     assert text_of(browser, status) == "all requests are done"
     assert notebook.value("session.engine.has_unfinished_requests()") == "False"
     assert notebook.num_cells == 3
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+ALL = """
+from minipaged_visualizer import KernelMicroscope, SideBySide, charts
+from IPython.display import display
+display(SideBySide(llm, "run.jsonl"), KernelMicroscope("paged_decode"))
+charts.show(charts.memory_over_time(llm.trace))
+"""
+
+
+def test_all_widgets_share_a_notebook_and_keep_their_keys(
+    open_notebook: Callable[..., Notebook],
+) -> None:
+    notebook = open_notebook(GENERATE, LIVE, ALL)
+    browser = notebook.browser
+    notebook.run_all()
+    notebook.wait_for_cell(3)
+    browser.wait_until(f"document.querySelectorAll('{PLAYER}').length === 4", 60)
+    browser.wait_until("document.querySelector('.js-plotly-plot .main-svg')", 60)
+    names = browser.evaluate("[...document.querySelectorAll('[id]')].map(element => element.id)")
+    assert len(names) == len(set(names))
+    kinds = ":is(.minipaged, .mp-own-keys) :is(button, select, input, [tabindex='0'])"
+    browser.evaluate(f"window.all = [...document.querySelectorAll(`{kinds}`)]")
+    count = browser.evaluate("all.length")
+    assert count > 40
+    for number in range(count):
+        browser.evaluate(f"all[{number}].focus({{ preventScroll: true }})")
+        if not browser.evaluate(f"all[{number}] === {ACTIVE}"):
+            continue  # it is hidden
+        browser.press("d", "d")
+        what = f"(all[{number}].ariaLabel ?? '') + all[{number}].outerHTML.slice(0, 200)"
+        assert notebook.num_cells == 4, browser.evaluate(what)
