@@ -37,7 +37,7 @@ def why_at_all(case: Case) -> str:
     if isinstance(case.answer, Raised):
         return "it did not come to its end, and memory is left half done"
     if not case.mine.is_sound:
-        return _why_unsound(case.mine)
+        return _why_unsound(case.mine.tables)
     num_counts, num_blocks = len(case.mine.ref_counts), len(case.right.ref_counts)
     if num_counts != num_blocks:
         return f"ref_counts has {num_counts} entries now: one for each of the {num_blocks} blocks"
@@ -51,9 +51,9 @@ def why_at_all(case: Case) -> str:
     return ""
 
 
-def _why_unsound(mine: PlainMemory) -> str:
-    if isinstance(mine.tables, dict):
-        for name, table in mine.tables.items():
+def _why_unsound(tables: Any) -> str:
+    if isinstance(tables, dict):
+        for name, table in tables.items():
             if not isinstance(table, list):
                 return (
                     f"tables[{name!r}] is a {type(table).__name__}, not a list: a table grows with "
