@@ -44,8 +44,8 @@ _touched: ContextVar[list[KernelAccess]] = ContextVar("_touched")
 def _load(pointer: Pointer, mask: Any = None, other: float = 0.0) -> Tensor:
     offsets, visible = _lanes(pointer, mask)
     _touch("load", pointer, offsets[visible])
-    safe = torch.where(visible, offsets, 0)
-    return torch.where(visible, pointer.tensor.flatten()[safe], other)
+    found = pointer.tensor.flatten()[torch.where(visible, offsets, 0)]
+    return found.masked_fill(~visible, other)
 
 
 def _store(pointer: Pointer, value: Any, mask: Any = None) -> None:
