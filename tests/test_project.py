@@ -70,6 +70,13 @@ def test_ci_stops_at_the_first_command_that_fails() -> None:
     assert "set -euo pipefail" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
 
+def test_ci_skips_no_test_that_needs_a_browser() -> None:
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    (required,) = [n for n, line in enumerate(lines) if "MINIPAGED_REQUIRE_BROWSER=1" in line]
+    assert lines.index("install_browser") > required
+    assert lines.index("python -m pytest -m browser") > lines.index("install_browser")
+
+
 @pytest.mark.parametrize("tool", ["ruff", "mypy"])
 def test_ci_and_pre_commit_run_the_tools_that_pyproject_pins(tool: str) -> None:
     required = metadata.requires("minipaged") or []
