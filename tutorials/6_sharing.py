@@ -2,7 +2,9 @@
 # # 6. Sharing
 #
 # Ask for three answers to one prompt. The prompt's keys and values are the same for all three, so
-# why keep them three times? After this chapter you can
+# why keep them three times?
+#
+# ## What you will be able to do
 #
 # - tell from reference counts who holds a block, and when it becomes free,
 # - predict how many blocks a fork copies, and when: never at the fork, seldom after it,
