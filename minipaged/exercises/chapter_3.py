@@ -52,11 +52,19 @@ def _judge_slots(attempt: Any, span: _Span) -> Counterexample | None:
     got = call(attempt, table, *span[1:])
     if same(got, expected) and same(table, span.table):
         return None
-    stage = Stage(str(span), _NUM_BLOCKS, span.block_size)
-    wrong = first_difference(got, expected)
-    stage.has_text(0, span.table, min(span.start + wrong + 1, span.stop))
     why = _why_slots(span, got, table)
-    return Counterexample(str(span), shown(expected), shown(got), why, stage.end_step(why))
+    trace = _write(span, first_difference(got, expected)).end_step(why)
+    return Counterexample(str(span), shown(expected), shown(got), why, trace)
+
+
+def _write(span: _Span, num_right: int) -> Stage:
+    """Show the sequence up to `start`, then the tokens that have the right slot."""
+    stage = Stage(str(span), _NUM_BLOCKS, span.block_size)
+    stage.has_text(0, span.table, span.start)
+    stage.trace.end_step(0, 0, f"{counted(span.start, 'token')} written")
+    for position in range(span.start, span.start + num_right):
+        stage.happen(Written((0,), (position,), (word(position),)))
+    return stage
 
 
 def _why_slots(span: _Span, got: Any, table: list[int]) -> str:

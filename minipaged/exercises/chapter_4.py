@@ -57,17 +57,17 @@ def _judge_write(attempt: Any, write: _Write) -> Counterexample | None:
     got = call(attempt, *new.clone(), cache, torch.tensor(write.slots))
     if not isinstance(got, Raised) and torch.equal(cache, expected):
         return None
-    trace = _show_write(write, cache)
+    stage = _show_write(attempt, write, cache)
     if isinstance(got, Raised):
         why = "each token's key and value belong into its slot; -1 is no slot"
-        return Counterexample(str(write), "no error", shown(got), why, trace.end_step(why))
+        return Counterexample(str(write), "no error", shown(got), why, stage.end_step(why))
     kind, block, offset, *_ = index = first_wrong(cache, expected)
     slot = block * write.shape.block_size + offset
     named = f"the {KINDS[kind]} in slot {slot} (block {block}, offset {offset})"
     wanted, found = (_described(write, tensor[index]) for tensor in (expected, cache))
     why = _why_write(write, slot, named, found)
-    stage = trace.end_step(why)
-    return Counterexample(str(write), f"{named}: {wanted}", found, why, stage)
+    trace = stage.end_step(why)
+    return Counterexample(str(write), f"{named}: {wanted}", found, why, trace)
 
 
 def _described(write: _Write, number: Tensor) -> str:
@@ -90,15 +90,18 @@ def _why_write(write: _Write, slot: int, named: str, found: str) -> str:
     return f"nobody asked to write slot {slot}, which is somebody else's: {named} is now {found}"
 
 
-def _show_write(write: _Write, cache: Tensor) -> Stage:
+def _show_write(attempt: Any, write: _Write, cache: Tensor) -> Stage:
     """Show who holds what, and which slots the attempt changed."""
     shape = write.shape
     stage = Stage(str(write), shape.num_blocks, shape.block_size)
     held = sorted({slot // shape.block_size for slot in write.slots if slot >= 0})
     _share_out(stage, held, 0, shape.num_blocks)
-    changed = (cache != shape.cache()).flatten(3).any(-1).any(0).flatten()
-    for row, slot in enumerate(changed.nonzero().flatten().tolist()):
-        stage.happen(shape.access("kv_write", row, slot, "store"))
+    changed = (cache != shape.cache()).flatten(3).any(-1).any(0).flatten().nonzero().flatten()
+    slots = sorted(changed.tolist(), key=lambda slot: slot not in write.slots)
+    for row, slot in enumerate(slots):
+        if slot not in write.slots:
+            stage.trace.end_step(0, 0, "the other slots are those that were asked for")
+        stage.happen(shape.access(attempt, row, slot, "store"))
     return stage
 
 
@@ -108,6 +111,7 @@ def _share_out(stage: Stage, table: list[int], num_tokens: int, num_blocks: int)
     rest = others(table, num_blocks)
     if rest:
         stage.has_text(1, rest, len(rest) * stage.block_size, "somebody else")
+    stage.trace.end_step(0, 0, "who holds which block")
 
 
 def _all_writes() -> SearchStrategy[_Write]:
@@ -164,7 +168,7 @@ def _judge_gather(attempt: Any, gather: _Gather) -> Counterexample | None:
     elif not torch.equal(cache, shape.cache()):
         wanted, found, why = "the cache as it was", "the cache changed", "it is only to be read"
     else:
-        wanted, found, why = _wrong_row(stage, gather, _both(got), expected)
+        wanted, found, why = _wrong_row(attempt, stage, gather, _both(got), expected)
     return Counterexample(str(gather), wanted, found, why, stage.end_step(why))
 
 
@@ -188,7 +192,7 @@ def _both(got: Any) -> Tensor:
 
 
 def _wrong_row(
-    stage: Stage, gather: _Gather, got: Tensor, expected: Tensor
+    attempt: Any, stage: Stage, gather: _Gather, got: Tensor, expected: Tensor
 ) -> tuple[str, str, str]:
     """Show what was read up to the first wrong row, and tell what is wrong with it."""
     shape = gather.shape
@@ -196,9 +200,11 @@ def _wrong_row(
     place = Place(gather.table, shape.block_size, shape.num_blocks, strangers)
     kind, position, *_ = index = first_wrong(got, expected)
     for row in range(position + 1):
+        if row == position:  # the wrong one is a step of its own
+            stage.trace.end_step(0, 0, f"rows before row {row} are right")
         read = shape.origin(float(got[kind, row].flatten()[0]))
         if read is not None and read.slot is not None:
-            stage.happen(shape.access("gather_kv", row, read.slot, "load"))
+            stage.happen(shape.access(attempt, row, read.slot, "load"))
     origin = shape.origin(float(got[index]))
     found = f"{float(got[index])}, which is nobody's" if origin is None else str(origin)
     row_of = f"row {position} of the {KINDS[kind]}s"

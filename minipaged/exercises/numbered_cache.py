@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minipaged.memory.events import KernelAccess
 
@@ -87,14 +87,16 @@ class CacheShape:
             return Row(KINDS[kind], None, token)
         return None
 
-    def access(self, function: str, row: int, slot: int, kind: str) -> KernelAccess:
-        """Give what a function did to one slot, as an event; `kind` is "load" or "store"."""
+    def access(self, attempt: Any, row: int, slot: int, kind: str) -> KernelAccess:
+        """Give what a student's function did to one slot, as an event: a "load" or a "store"."""
+        name = getattr(attempt, "__name__", "function")
+        code = getattr(attempt, "__code__", None)
         return KernelAccess(
-            name=f"your {function}",
+            name=f"your {name}",
             program=(row,),
             blocks=(slot // self.block_size,),
-            line=0,
-            code="",
+            line=getattr(code, "co_firstlineno", 0),
+            code=f"def {name}",
             access=kind,
             tensor="layer_cache",
             slots=(slot,),
