@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from minipaged.memory.kernel_recording import is_recording
 from minipaged.memory.trace import Trace
 
 FORMATS = ("html", "perfetto", "svg", "gantt", "charts")
+LARGE_PAGE = 30_000_000  # bytes: about what a browser opens in 3 s
 _BY_ENDING = {".html": "html", ".htm": "html", ".json": "perfetto", ".svg": "svg"}
 
 
@@ -50,7 +52,13 @@ def export(
     page = None if beside else _kernel_page(source, name)
     text = page or draw(Trace.load(source))
     write_whole(output, text)
-    print(f"{output}: {name}, {len(text.encode()) / 1024:.0f} KiB")
+    size = len(text.encode())
+    print(f"{output}: {name}, {size / 1024:.0f} KiB")
+    if name == "html" and size > LARGE_PAGE:
+        sys.stderr.write(
+            f"minipaged: a browser takes about {size / 10e6:.0f} s to open {size / 1e6:.0f} MB; "
+            f"minipaged watch --replay {source} shows the trace at once\n"
+        )
 
 
 def _kernel_page(source: Path, format_name: str) -> str | None:

@@ -51,6 +51,23 @@ def test_formats_can_be_named(
     assert re.search(r"b: gantt, \d+ KiB\n$", capsys.readouterr().out)
 
 
+def test_a_large_page_says_how_long_it_takes_to_open(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    export(run, tmp_path / "a.html")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(command, "LARGE_PAGE", 1000)
+    export(run, tmp_path / "a.html")
+    err = capsys.readouterr().err
+    assert err.startswith("minipaged: a browser takes about 0 s to open 0 MB; minipaged watch")
+    assert err.count("\n") == 1
+    export(run, tmp_path / "a.svg")
+    assert capsys.readouterr().err == ""
+
+
 def test_charts_are_a_page_that_asks_for_nothing(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     export(run, tmp_path / "charts.html", "charts")

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 from chromium import CHROMIUM, Chromium
 from hostile import TOKENS, hostile_trace
-from minipaged_visualizer import export_html
+from minipaged_visualizer import export_html, html_page
 from minipaged_visualizer.html_page import to_html
+from minipaged_visualizer.payload import header_payload, step_payload
 from scenes import everything
 
 from minipaged.errors import TraceError
-from minipaged.memory.events import BlockAllocated
-from minipaged.memory.trace import Trace, TraceStep
+from minipaged.memory.events import BlockAllocated, Requested, Sampled, SwappedOut
+from minipaged.memory.trace import Trace, TraceHeader, TraceStep
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 COPIES = GOLDEN / "engine_samples_copy_on_write.jsonl"
@@ -106,6 +107,46 @@ def test_a_trace_that_contradicts_itself_is_one_clear_error() -> None:
 def test_a_page_that_can_not_be_written_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="can't be written: No such file"):
         export_html(everything(), tmp_path / "no" / "page.html")
+
+
+LARGE = 2**53
+
+
+@pytest.mark.parametrize(
+    ("step", "place"),
+    [
+        (TraceStep(LARGE, 0, 0, "", ()), f"step {LARGE}: "),
+        (TraceStep(20, 0, LARGE, "", ()), "step 20: "),
+        (TraceStep(20, 0, 0, "", (Requested(LARGE, "", 1),)), r"step 20, event 0 \(request\): "),
+        (
+            TraceStep(
+                20, 0, 0, "", (Requested(98, "", 1), Sampled((98,), (-LARGE,), ("a",), (0,)))
+            ),
+            r"step 20, event 1 \(sample\): -",
+        ),
+    ],
+)
+def test_a_number_that_a_browser_can_not_count_is_one_clear_error(
+    step: TraceStep, place: str
+) -> None:
+    trace = everything()
+    trace.steps.append(step)
+    with pytest.raises(TraceError, match=f"^{place}-?{LARGE} is too large for a browser"):
+        to_html(trace)
+
+
+def test_large_numbers_in_pairs_and_in_the_header_are_found() -> None:
+    with pytest.raises(TraceError, match=r"event 0 \(swap_out\): 9007199254740992 is"):
+        step_payload(TraceStep(0, 0, 0, "", (SwappedOut(0, ((1, 0), (2, LARGE))),)))
+    with pytest.raises(TraceError, match="the header: 9007199254740992 is too large"):
+        header_payload(TraceHeader(4, 4, bytes_per_block=LARGE))
+    step_payload(TraceStep(LARGE - 1, 0, 0, "", (SwappedOut(LARGE - 1, ()),)))
+
+
+def test_a_page_that_no_browser_opens_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html_page, "MAX_CHARACTERS", 2**10)
+    with pytest.raises(TraceError, match=r"the page would have 0 MiB, .* watch --replay shows"):
+        to_html(everything())
 
 
 # --- in the browser -------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ main > .minipaged { min-height: 100vh; }
 main > .minipaged .mp-bottom { order: 3; position: sticky; bottom: 0; z-index: 3; padding: 8px 0;
   background: var(--mp-page); border-top: 1px solid var(--mp-line); }
 """
+MAX_CHARACTERS = 256 * 2**20  # of data; JavaScript has no text of twice as many
 _UNSAFE = "<>&\u2028\u2029"
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -90,13 +91,22 @@ def make_page(title: str, payload: Any, entry: str = "page", sheets: tuple[str, 
         payload: What JSON can hold, of any texts.
         entry: The stem of a module that exports `start(document)`.
         sheets: Stems of style sheets beside the one that all views share.
+
+    Raises:
+        TraceError: The page would be larger than what browsers open.
     """
     styles, script = style(*sheets) + _PAGE_STYLE, page_script(entry)
+    inert = _inert_json(payload)
+    if len(inert) > MAX_CHARACTERS:
+        raise TraceError(
+            f"the page would have {len(inert) / 2**20:.0f} MiB, and browsers open "
+            f"{MAX_CHARACTERS // 2**20}; minipaged watch --replay shows such a trace"
+        )
     return _PAGE.format(
         policy=_policy(script, styles),
         title=html.escape(safe(title)),
         style=styles,
-        payload=_inert_json(payload),
+        payload=inert,
         script=script,
     )
 
