@@ -11,11 +11,9 @@ call them `largest`, `total` and `weighted`; a tile's update is seen at the acce
 
 from __future__ import annotations
 
-import ast
-import inspect
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,10 +30,17 @@ from minipaged.memory.kernel_recording import (
     SequenceTable,
 )
 from minipaged_kernels.interpreter import Access, SourceLine, watched
+from minipaged_kernels.kernel_source import (
+    lines_between,
+    rest_of_loop,
+    source_of,
+    statement_at,
+)
 from minipaged_kernels.recorder import CACHE_AXES, Recording, Touch
 
 MOST_VALUES = 64  # of an integer tensor, that one load tells
 MOST_SUMS = 8  # of a row's weighted sums
+_STATE = ("largest", "rescale", "total", "scores", "weights", "weighted")
 _SHAPES = {"key_cache": (0, 1), "cache": (1, None)}  # where num_blocks and block_size stand
 
 
@@ -116,8 +121,7 @@ class Microscope(Recording):
         file = next(iter(runs.values())).file
         grid = tuple(max(axis) + 1 for axis in zip(*runs, strict=True))
         kernel = self._launches[number]
-        first, last = _lines_of(file, kernel)
-        source = Path(file).read_text(encoding="utf-8").splitlines()[first - 1 : last]
+        first, source = source_of(file, kernel)
         return Launch(kernel, Path(file).name, grid, first, tuple(source))
 
     def _sequences_of(self, arguments: Mapping[str, Any]) -> tuple[SequenceTable, ...]:
@@ -144,25 +148,34 @@ class _Program:
         self._rows: tuple[str, ...] = ()
         self._largest: Any = None
         self._tile: _Tile | None = None
+        self._at_parts: SourceLine | None = None  # where the parts of a context were weighed
 
     def take(self, touch: Touch, values: tuple[int, ...], variables: Mapping[str, Any]) -> None:
         self.file = touch.place.file
         self._look(variables)
-        if touch.argument.name == "value_cache" and not touch.is_write:
-            self._tile = _Tile(touch.place, _array(variables["tokens"]))
+        if touch.is_write and self._at_parts is not None:
+            self._rows = (f"head {_number(variables, 'head')}",)
+            self.steps.append(_join(self._at_parts, touch.place, variables))
         self.steps.append(_step(touch, values))
+        if not touch.is_write:
+            self._remember(touch, variables)
 
     def run(self, launch: int, program: tuple[int, ...]) -> ProgramRun:
         return ProgramRun(launch, program, self._seq, self._rows, tuple(self.steps))
 
+    def _remember(self, touch: Touch, variables: Mapping[str, Any]) -> None:
+        """Keep where a tile or the parts were loaded: what follows works on them."""
+        if touch.argument.name == "value_cache" and "tokens" in variables:
+            self._tile = _Tile(touch.place, _array(variables["tokens"]))
+        elif touch.argument.name == "log_sums" and "head" in variables:
+            self._at_parts = touch.place
+
     def _look(self, variables: Mapping[str, Any]) -> None:
         """Take an update of the softmax, if there was one since the last look."""
         if "seq" in variables:
-            self._seq = int(_array(variables["seq"]).flat[0])
-        if "largest" not in variables or "weighted" not in variables:
-            return
-        largest = variables["largest"]
-        if self._tile is not None and largest is not self._largest:
+            self._seq = _number(variables, "seq")
+        largest, is_known = variables.get("largest"), variables.keys() >= {*_STATE}
+        if self._tile is not None and is_known and largest is not self._largest:
             self._rows = _row_names(variables)
             self.steps.append(_update(self._tile, self._largest, variables))
         self._largest = largest
@@ -170,11 +183,11 @@ class _Program:
 
 def _step(touch: Touch, values: tuple[int, ...]) -> KernelStep:
     indices = np.unravel_index(touch.elements, touch.argument.shape)
-    statement = _statement(touch.place.file, touch.place.line)
+    first, last = statement_at(touch.place)
     return KernelStep(
         kind="store" if touch.is_write else "load",
-        line=statement.lineno,
-        last_line=statement.end_lineno or statement.lineno,
+        line=first,
+        last_line=last,
         tensor=touch.argument.name,
         box=tuple((int(index.min()), int(index.max())) for index in indices),
         blocks=touch.blocks,
@@ -199,14 +212,13 @@ def _values_of(touch: Touch, tensor: Tensor) -> tuple[int, ...]:
 
 def _update(tile: _Tile, before: Any, variables: Mapping[str, Any]) -> KernelStep:
     """Give the update that ends a round of the loop, with the state of each real row."""
-    names = ("largest", "rescale", "total", "scores", "weights", "weighted")
     rows = _real_rows(variables)
     largest, rescale, total, scores, weights, weighted = (
-        _array(variables[name])[rows] for name in names
+        _array(variables[name])[rows] for name in _STATE
     )
     seen = np.isfinite(scores).any(axis=0)
     old = _array(before)[rows]
-    first, last = _rest_of_loop(*tile.place)
+    first, last = rest_of_loop(tile.place)
     states = (
         RowState(
             before=float(old[row]),
@@ -223,22 +235,44 @@ def _update(tile: _Tile, before: Any, variables: Mapping[str, Any]) -> KernelSte
     return KernelStep("update", first, last, tokens=tokens, state=tuple(states))
 
 
+def _join(place: SourceLine, end: SourceLine, variables: Mapping[str, Any]) -> KernelStep:
+    """Give how the parts of a context are weighed; `total` is the sum of their weights."""
+    log_sums, weights = _array(variables["log_sum"]), _array(variables["weights"])
+    state = RowState(
+        before=-math.inf,
+        largest=float(_array(variables["largest"]).flat[0]),
+        rescale=0.0,
+        total=float(weights.sum()),
+        scores=tuple(log_sums.tolist()),
+        weights=tuple(weights.tolist()),
+        weighted=(),
+    )
+    first, last = lines_between(place, end)
+    return KernelStep("join", first, last, tokens=tuple(range(len(weights))), state=(state,))
+
+
 def _real_rows(variables: Mapping[str, Any]) -> NDArray[np.int64]:
     """Give the rows that are no padding."""
     mask = variables.get("is_query", variables.get("is_head"))
-    real = _array(mask)
+    real = np.isfinite(_array(variables["largest"])) if mask is None else _array(mask)
     return np.flatnonzero(real if real.ndim == 1 else real.any(axis=1))
 
 
 def _row_names(variables: Mapping[str, Any]) -> tuple[str, ...]:
     """Name rows by their query head, and where a program has several queries, by these, too."""
-    group, kv_head = (int(_array(variables[name]).flat[0]) for name in ("GROUP", "kv_head"))
     rows = _real_rows(variables).tolist()
+    if not variables.keys() >= {"GROUP", "kv_head"}:
+        return tuple(f"row {row}" for row in rows)
+    group, kv_head = _number(variables, "GROUP"), _number(variables, "kv_head")
     if "queries" not in variables:
         return tuple(f"head {kv_head * group + row}" for row in rows)
-    first = int(_array(variables["first_position"]).flat[0])
+    first = _number(variables, "first_position")
     queries = _array(variables["queries"])
     return tuple(f"token {first + queries[r]}, head {kv_head * group + r % group}" for r in rows)
+
+
+def _number(variables: Mapping[str, Any], name: str) -> int:
+    return int(_array(variables[name]).flat[0])
 
 
 def _array(value: Any) -> NDArray[Any]:
@@ -246,37 +280,3 @@ def _array(value: Any) -> NDArray[Any]:
     if hasattr(value, "handle"):
         return np.asarray(value.handle.data)
     return np.asarray(getattr(value, "value", value))
-
-
-# --- the source -----------------------------------------------------------------------------------
-
-
-@cache
-def _tree(file: str) -> ast.Module:
-    return ast.parse(Path(file).read_text(encoding="utf-8"))
-
-
-def _statement(file: str, line: int) -> ast.stmt:
-    """Give the smallest statement that covers a line."""
-    found = [n for n in ast.walk(_tree(file)) if isinstance(n, ast.stmt) and _covers(n, line)]
-    return min(found, key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
-
-
-def _rest_of_loop(file: str, line: int) -> tuple[int, int]:
-    """Give the first and last line of what a loop does after a line."""
-    loops = [n for n in ast.walk(_tree(file)) if isinstance(n, ast.For) and _covers(n, line)]
-    after = [s for loop in loops for s in loop.body if s.lineno > line]
-    return after[0].lineno, after[-1].end_lineno or after[-1].lineno
-
-
-def _lines_of(file: str, kernel: str) -> tuple[int, int]:
-    """Give a kernel's first line, its decorator's, and its last."""
-    for node in ast.walk(_tree(file)):
-        if isinstance(node, ast.FunctionDef) and node.name == kernel:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            return first, node.end_lineno or node.lineno
-    raise AssertionError(f"{kernel} is not in {inspect.getsourcefile(_tree)}")
-
-
-def _covers(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)

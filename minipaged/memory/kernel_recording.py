@@ -23,9 +23,9 @@ from minipaged.memory.events import short
 from minipaged.memory.json_records import at, read_object, read_record
 
 FORMAT, VERSION = "minipaged-kernel-recording", 1
-KINDS = ("load", "store", "update")
+KINDS = ("load", "store", "update", "join")
 MAX_BYTES = 2**24
-MAX_BLOCKS, MAX_BLOCK_SIZE = 2**12, 2**10
+MAX_BLOCKS, MAX_BLOCK_SIZE, MAX_PARTS = 2**12, 2**10, 2**10
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,12 @@ class RowState:
 
 @dataclass(frozen=True)
 class KernelStep:
-    """A load or a store, or the update of the softmax that the lines `line` to `last_line` make.
+    """A load or a store, or what the lines `line` to `last_line` make of the softmax.
 
     `box` are first and last index in each dimension of `tensor`; `blocks` and `slots` are physical,
     a slot is block * block_size + offset. `values` are those of an integer tensor. An update has
-    `tokens`, the positions in the sequence, and the state of each row of the program.
+    `tokens`, the positions in the sequence, and the state of each row of the program. A join weighs
+    the parts of a context: its `tokens` are their numbers, its `scores` their log-sum-exp.
     """
 
     kind: str
@@ -261,14 +262,16 @@ def _check_step(index: int, step: KernelStep, program: ProgramRun, header: Kerne
     where, launch = f"steps: [{index}]", header.launches[program.launch]
     last = launch.first_line + len(launch.source) - 1
     if step.kind not in KINDS:
-        raise ValueError(f"{where}: kind must be load, store or update, not {short(step.kind)}")
+        raise ValueError(
+            f"{where}: kind must be load, store, update or join, not {short(step.kind)}"
+        )
     _within(f"{where}: line", step.line, launch.first_line, last)
     _within(f"{where}: last_line", step.last_line, step.line, last)
     _all_within(f"{where}: blocks", step.blocks, header.num_blocks)
     _all_within(f"{where}: slots", step.slots, header.num_blocks * header.block_size)
     if any(len(pair) != 2 or pair[0] > pair[1] for pair in step.box):
         raise ValueError(f"{where}: box must hold pairs of a first and a last index")
-    if step.kind == "update":
+    if step.kind in ("update", "join"):
         _check_update(where, step, program, header)
 
 
@@ -277,7 +280,9 @@ def _check_update(
 ) -> None:
     if program.seq < 0:
         raise ValueError(f"{where}: a program of no sequence has no tokens")
-    _all_within(f"{where}: tokens", step.tokens, header.sequences[program.seq].num_tokens)
+    num_tokens = header.sequences[program.seq].num_tokens
+    size = num_tokens if step.kind == "update" else MAX_PARTS
+    _all_within(f"{where}: tokens", step.tokens, size)
     if not len(step.state) == len(program.rows) > 0:
         raise ValueError(f"{where}: {len(step.state)} states for {len(program.rows)} rows")
     for row in step.state:

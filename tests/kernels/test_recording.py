@@ -153,6 +153,16 @@ def test_the_states_of_parts_give_the_output_of_split_kv() -> None:
                 [row.largest + math.log(row.total) for row in state]
             )
     assert (log_sums == -math.inf).any()  # a part that is empty
+    for program in recording.programs:
+        if program.launch == 1:
+            (join,) = [step for step in program.steps if step.kind == "join"]
+            seq, head, _ = program.program
+            (state,) = join.state
+            assert program.rows == (f"head {head}",)
+            assert state.scores == pytest.approx(log_sums[seq, head].tolist(), rel=1e-5)
+            weights = torch.tensor(state.weights) / state.total
+            stored = output[seq, head, :MOST_SUMS]
+            torch.testing.assert_close(weights @ parts[seq, head], stored, rtol=1e-5, atol=1e-5)
     merged = merge_parts(parts, log_sums)
     torch.testing.assert_close(merged, output[..., :MOST_SUMS], rtol=1e-5, atol=1e-5)
 

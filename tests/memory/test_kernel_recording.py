@@ -107,7 +107,7 @@ MALFORMED = [
     (set_at(1, "steps", 0, "x"), r"line 2: steps: \[0\]: must be an object, not 'x'"),
     (
         set_at(*STEP, "kind", "jump"),
-        r"steps: \[0\]: kind must be load, store or update, not 'jump'",
+        r"steps: \[0\]: kind must be load, store, update or join, not 'jump'",
     ),
     (set_at(*STEP, "line", 9), r"steps: \[0\]: line is 9; it must be from 10 to 12"),
     (set_at(*STEP, "last_line", 13), r"steps: \[0\]: last_line is 13"),

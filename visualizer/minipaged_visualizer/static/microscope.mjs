@@ -89,7 +89,7 @@ export class Microscope {
     this.range.value = this.index;
     this.range.setAttribute("aria-valuetext", inWords(moment));
     refill(this.place, `${nameOf(this.run, moment.program)} · step ${moment.place + 1} of ${moment.program.steps.length}`
-      + `${moment.step.kind === "update" ? "" : ` · ${placeOf(moment.step)}`}`);
+      + `${moment.step.tensor && ` · ${placeOf(moment.step)}`}`);
     refill(this.caption, inWords(moment));
   }
 

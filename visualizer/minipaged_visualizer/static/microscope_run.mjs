@@ -57,7 +57,7 @@ export class Run {
   updateAfter(index, by) {
     for (let i = index + by; i >= 0 && i < this.length; i += by) {
       const { program, step } = this.moments[i];
-      if (this.programs[program].steps[step].kind === "update") return i;
+      if (isUpdate(this.programs[program].steps[step])) return i;
     }
     return this.programAfter(index, by);
   }
@@ -72,7 +72,7 @@ function ownersOf(sequences) {
   return owners;
 }
 
-const isUpdate = ({ kind }) => kind === "update";
+const isUpdate = ({ kind }) => kind === "update" || kind === "join";
 const touchesBlocks = ({ tensor }) => CACHES.includes(tensor);
 
 // The loads of keys and values that belong to the round of the loop at a step: blocks and slots.
@@ -91,7 +91,7 @@ function roundsOf(steps, place, row) {
   const rounds = [];
   steps.forEach((step, index) => {
     if (index > place || !isUpdate(step)) return;
-    rounds.push({ ...step.state[row], tokens: step.tokens, blocks: tileOf(steps, index)?.blocks ?? [],
+    rounds.push({ ...step.state[row], tokens: step.tokens, isJoin: step.kind === "join", blocks: tileOf(steps, index)?.blocks ?? [],
       isNow: index === place });
   });
   return rounds;

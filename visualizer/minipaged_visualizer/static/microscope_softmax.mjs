@@ -17,15 +17,21 @@ export class Tile {
     this.root = el("section", { class: "mk-tile" });
   }
 
-  draw({ tile, step, row, rounds }) {
+  draw({ tile, step, row, rounds, program }) {
     const heading = el("h3", {}, tile ? `In block${tile.blocks.length > 1 ? "s" : ""} ${listed(tile.blocks, 12)}` : "In the block");
     const last = rounds[rounds.length - 1];
+    if (step.kind === "join") {
+      refill(this.root, el("h3", {}, "Parts of the context"), el("div", { class: "mk-figures" },
+        figure("log-sum-exp of each part", scoreBars(step.tokens, last.scores, null, last.largest)),
+        figure("weights: exp(log-sum-exp − the largest)", weightBars(step.tokens, last.weights))));
+      return;
+    }
     if (step.kind === "store" && last) {
       refill(this.root, el("h3", {}, "In the end"), shares(rounds, last));
       return;
     }
     if (step.kind !== "update") {
-      refill(this.root, heading, el("p", { class: "mp-quiet" }, waiting(tile)));
+      refill(this.root, heading, el("p", { class: "mp-quiet" }, waiting(tile, program)));
       return;
     }
     const state = step.state[row];
@@ -38,14 +44,15 @@ export class Tile {
 }
 
 // What each token counts among all: exp(score − m) / l, with the last m and l.
-function shares(rounds, { largest, total }) {
+function shares(rounds, { largest, total, isJoin }) {
   const tokens = rounds.flatMap((round) => round.tokens);
   const share = (score) => (score === null ? null : Math.exp(score - largest) / total);
   const values = rounds.flatMap(({ scores }) => scores.map(share));
-  return figure("each token’s share: exp(score − m) / l, together 1", weightBars(tokens, values, Math.max(...values)));
+  return figure(isJoin ? "each part’s share" : "each token’s share: exp(score − m) / l, together 1", weightBars(tokens, values, Math.max(...values)));
 }
 
-function waiting(tile) {
+function waiting(tile, { steps }) {
+  if (steps.some(({ kind }) => kind === "join")) return "This program reads no keys: it joins the parts of a context.";
   if (!tile) return "Nothing is loaded yet.";
   return tile.hasValues ? "Keys and values are there; the scores come next." : "The keys are there; now the values.";
 }
@@ -85,7 +92,7 @@ function bars(tokens, values, nameOf, y) {
     if (value === null) return svg("text", { class: "mk-value", x: middle, y: HEIGHT / 2 }, "×");
     const [top, height] = [Math.min(y(value), y(0)), Math.abs(y(value) - y(0))];
     return svg("g", { class: nameOf(value) },
-      svg("title", {}, `token ${tokens[index]}: ${number(value)}`),
+      svg("title", {}, `${tokens[index]}: ${number(value)}`),
       svg("rect", { x: middle - bar / 2, y: top, width: bar, height: Math.max(1, height) }),
       hasNumbers && svg("text", { x: middle, y: value < 0 ? top + height + 11 : top - 3 }, number(value)));
   });
@@ -109,7 +116,8 @@ export class State {
   }
 
   draw({ program, row, rounds, step }) {
-    if (!program.rows.length) {
+    const hasRounds = program.steps.some(({ kind }) => kind === "update");
+    if (!hasRounds) {
       refill(this.root);
       return;
     }

@@ -40,7 +40,7 @@ export class Text {
       },
       el("th", { scope: "row" }, el("button", { class: "mp-block-button", onclick: () => this.onStep(first + number) }, number + 1)),
       el("td", {}, step.line === step.last_line ? step.line : `${step.line}–${step.last_line}`),
-      el("td", {}, step.kind === "update" ? "" : placeOf(step)),
+      el("td", {}, step.tensor && placeOf(step)),
       el("td", {}, inWords(run.at(first + number, row))))))));
   }
 }

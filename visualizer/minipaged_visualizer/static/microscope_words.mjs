@@ -12,6 +12,7 @@ export function number(value) {
 export function inWords(moment) {
   const { step } = moment;
   if (step.kind === "update") return updateInWords(moment);
+  if (step.kind === "join") return joinInWords(moment);
   const words = WORDS[`${step.kind} ${step.tensor}`];
   return words ? words(moment) : `${step.kind === "store" ? "Writes" : "Reads"} ${placeOf(step)}.`;
 }
@@ -71,9 +72,9 @@ const WORDS = {
     : `Stores log-sum-exp, m + log l = ${number(logSum(rounds))}: how much this part counts among the others.`),
   "load log_sums": () => "Reads how much each part of the context counts: its log-sum-exp.",
   "load parts": () => "Reads the attention of each part, to weigh it.",
-  "store output": (moment) => (moment.rounds.length
-    ? `All blocks are seen. The weighted sum, divided by ${total(moment)}, is the output.`
-    : "Weighs the parts by what they count, and stores the output."),
+  "store output": (moment) => (moment.rounds[0]?.isJoin
+    ? "Stores the output: the attention of the parts, weighed."
+    : `All blocks are seen. The weighted sum, divided by ${total(moment)}, is the output.`),
 };
 
 function entryInWords(moment) {
@@ -92,6 +93,11 @@ function logSum(rounds) {
 function total({ rounds }) {
   const last = rounds[rounds.length - 1];
   return `l = ${number(last ? Math.max(1, last.total) : 1)}`;
+}
+
+function joinInWords({ rounds: [{ largest, total: sum, weights }] }) {
+  const parts = weights.map((weight, part) => `part ${part} counts ${number(weight)}`);
+  return `exp(log-sum-exp − ${number(largest)}): ${listed(parts, 4)}. The attention of the parts, weighed by these and divided by ${number(sum)}, is the output.`;
 }
 
 function updateInWords({ rounds }) {
