@@ -40,9 +40,10 @@ MODEL = os.environ.get("MINIPAGED_MODEL", "storyteller")
 # bars tell how much the newest token looks at each block of four tokens.
 
 # %%
-llm = LLM(MODEL, block_size=4, num_blocks=64, enable_prefix_caching=False, trace="deep")
-greedy = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
-(answer,) = llm.generate("The moon is", greedy, use_tqdm=False)
+llm = LLM(MODEL, block_size=4, num_blocks=16, enable_prefix_caching=False, trace="deep")
+llm.add_request("The moon is", SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))
+for _ in range(24):  # a token each; the text is not at its end then
+    (answer,) = llm.step()
 
 prompt_ids, new_ids = answer.prompt_token_ids, answer.outputs[0].token_ids
 last_look = [event for event in llm.trace.steps[-1].events if event.kind == "attend"][-1]
@@ -78,7 +79,7 @@ def tokens_computed(llm):
     return sum(step.prefill_tokens + step.decode_tokens for step in llm.trace.steps)
 
 
-forgetful = LLM(MODEL, block_size=4, num_blocks=64, enable_prefix_caching=False, trace=True)
+forgetful = LLM(MODEL, block_size=4, num_blocks=16, enable_prefix_caching=False, trace=True)
 one_token = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
 text, started = list(prompt_ids), time.perf_counter()
 for _ in new_ids:  # each turn starts from nothing

@@ -103,10 +103,11 @@ check(ex_2_1, translate)
 # | `fork()` and copy-on-write | samples share their prompt's blocks until they write (chapter 6) |
 # | swap space | swap pool |
 #
-# Watch it: two stories are told at once, with 4 tokens a block. The player follows while it runs.
+# Watch it: two stories are told at once, with 4 tokens a block. The player follows while it
+# runs; afterwards the left arrow steps back.
 
 # %%
-llm = LLM(MODEL, block_size=4, num_blocks=24, enable_prefix_caching=False, trace=True)
+llm = LLM(MODEL, block_size=4, num_blocks=16, enable_prefix_caching=False, trace=True)
 MemoryPlayer(llm)
 
 # %% [markdown]
