@@ -22,7 +22,7 @@ from minipaged.memory import events as ev
 from minipaged.memory.trace import Trace
 
 pytest.importorskip("anywidget")
-from minipaged_visualizer.memory_player import UPDATES_A_SECOND, MemoryPlayer
+from minipaged_visualizer.memory_player import MOST_EVENTS_A_MESSAGE, UPDATES_A_SECOND, MemoryPlayer
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -110,18 +110,50 @@ def test_when_a_run_rests_the_whole_trace_is_kept_for_a_reload(play: Any) -> Non
 def test_what_a_view_missed_is_sent_again(play: Any) -> None:
     player = play(everything())
     player._answer(player, {"type": "resend", "first": 14}, [])
+    wait_until(lambda: player.sent)
     (message,) = player.sent
     assert (message["first"], len(message["steps"])) == (14, 2)
     for nonsense in ({}, {"type": "resend"}, {"type": "resend", "first": -3}, "resend", None):
         player._answer(player, nonsense, [])
+    time.sleep(2 / UPDATES_A_SECOND)
     assert len(player.sent) == 1
+
+
+def test_a_run_faster_than_a_browser_floods_nobody(play: Any) -> None:
+    script = running_script()
+    player = play(script.trace)
+    idle = ev.Sampled((0,), (1,), ("a",), (-1,))
+    for _ in range(3000):
+        for _ in range(2):
+            script.trace.observe(idle)
+        script.trace.end_step(0, 0, "")
+    start = time.monotonic()
+    wait_until(lambda: player._num_sent == 3001)
+    sizes = [sum(len(row["events"]) for row in message["steps"]) for message in player.sent]
+    assert max(sizes) <= MOST_EVENTS_A_MESSAGE
+    assert sum(sizes) == 6000
+    assert len(sizes) <= (time.monotonic() - start) * UPDATES_A_SECOND + 4
+    rows = [row["step"] for message in player.sent for row in message["steps"]]
+    assert rows == list(range(1, 3001))
+
+
+def test_a_step_that_is_too_much_for_a_message_goes_alone(play: Any) -> None:
+    script = running_script()
+    player = play(script.trace)
+    for count in (1, 2 * MOST_EVENTS_A_MESSAGE, 1):
+        for _ in range(count):
+            script.trace.observe(ev.Sampled((0,), (1,), ("a",), (-1,)))
+        script.trace.end_step(0, 0, "")
+    wait_until(lambda: player._num_sent == 4)
+    assert all(len(message["steps"]) <= 2 for message in player.sent)
+    assert [row["step"] for message in player.sent for row in message["steps"]] == [1, 2, 3]
 
 
 def test_a_closed_player_looks_no_more(play: Any) -> None:
     script = running_script()
     player = play(script.trace)
     player.close()
-    time.sleep(2 / UPDATES_A_SECOND)
+    assert not player._thread.is_alive()
     script.step()
     time.sleep(3 / UPDATES_A_SECOND)
     assert player.sent == []

@@ -4,13 +4,15 @@
     player.to_html("run.html")              # the same as a page that opens anywhere
 
 A thread looks at a live trace 20 times a second and sends the steps that came since. So the engine
-knows nothing of its watcher, and a cell that runs for minutes is seen from its first step.
+knows nothing of its watcher, and a cell that runs for minutes is seen from its first step. A run
+faster than a browser can draw floods nobody: what is too much for one message follows later.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from minipaged_visualizer.html_page import export_html, to_html
 from minipaged_visualizer.payload import step_payload, trace_payload
 
 UPDATES_A_SECOND = 20
+MOST_EVENTS_A_MESSAGE = 2000
 _CHECKPOINT_AFTER = 2 * UPDATES_A_SECOND  # idle looks, until the whole trace is kept for a reload
 
 
@@ -46,6 +49,7 @@ class MemoryPlayer(anywidget.AnyWidget):
 
     def __init__(self, source: object, *, at_end: bool = False) -> None:
         self._is_closed = threading.Event()  # first: a widget that fails is closed, too
+        self._thread: threading.Thread | None = None
         self._trace = _trace_of(source)
         steps = list(self._trace.steps)
         self._num_sent = self._num_kept = len(steps)
@@ -57,17 +61,15 @@ class MemoryPlayer(anywidget.AnyWidget):
         self._lock = threading.Lock()
         self.on_msg(self._answer)
         if not isinstance(source, str | Path):  # a file has all its steps
-            threading.Thread(target=self._follow, name="memory-player", daemon=True).start()
+            self._thread = threading.Thread(target=self._follow, name="memory-player", daemon=True)
+            self._thread.start()
 
     def push(self) -> int:
-        """Send the steps that came since the last time, and tell how many; safe from any thread."""
+        """Send steps that came since the last time, and tell how many; safe from any thread."""
         with self._lock:
             first = self._num_sent
-            fresh = self._trace.steps[first:]
-            if fresh:
-                self._send_steps(first, first + len(fresh))
-                self._num_sent = first + len(fresh)
-        return len(fresh)
+            self._num_sent += self._send_steps(first)
+        return self._num_sent - first
 
     def to_html(self, path: str | Path | None = None) -> str:
         """Give the trace so far as a page that stands alone; with a path, write it there, too."""
@@ -78,6 +80,8 @@ class MemoryPlayer(anywidget.AnyWidget):
     def close(self) -> None:
         """Stop watching, and take the widget from the notebook."""
         self._is_closed.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
         super().close()
 
     def _follow(self) -> None:
@@ -94,16 +98,26 @@ class MemoryPlayer(anywidget.AnyWidget):
             self._payload = trace_payload(self._trace.header, steps)
             self._num_kept = len(steps)
 
-    def _send_steps(self, first: int, stop: int) -> None:
-        rows = [step_payload(step) for step in self._trace.steps[first:stop]]
-        self.send({"type": "steps", "first": first, "steps": rows})
+    def _send_steps(self, first: int) -> int:
+        """Send the steps from `first` on, as many as one message may hold, and tell how many."""
+        rows: list[dict[str, Any]] = []
+        num_events = 0
+        for step in islice(self._trace.steps, first, None):
+            if rows and num_events + len(step.events) > MOST_EVENTS_A_MESSAGE:
+                break
+            rows.append(step_payload(step))
+            num_events += len(step.events)
+        if rows:
+            self.send({"type": "steps", "first": first, "steps": rows})
+        return len(rows)
 
     def _answer(self, _: Any, message: Any, __: Any) -> None:
-        """Send again what a view has missed."""
+        """Go back to what a view has missed; others ignore what they have."""
         if isinstance(message, dict) and message.get("type") == "resend":
             first = message.get("first")
-            if isinstance(first, int) and 0 <= first < self._num_sent:
-                self._send_steps(first, self._num_sent)
+            with self._lock:
+                if isinstance(first, int) and 0 <= first < self._num_sent:
+                    self._num_sent = first
 
 
 def _trace_of(source: object) -> Trace:
