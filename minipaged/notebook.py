@@ -32,6 +32,7 @@ def live(
         options: What else `LLM` takes. Those that have a field in the widget stand in it at first.
 
     Raises:
+        ConfigError: A setting makes no sense or does not exist.
         MinipagedError: The extra `notebook` is not installed, or the engine can't be built.
     """
     try:
@@ -43,9 +44,11 @@ def live(
         ) from None
     from minipaged.llm import LLM
 
+    make_params = partial(SamplingParams, **(sampling or {}))
+    make_params()  # what makes no sense is told here, not when a button is pressed
     fields = {name: options.pop(name) for name in ENGINE_FIELDS if name in options}
 
     def make_engine(**settings: Any) -> LLM:
         return LLM(model, **{"trace": True, **options, **settings})
 
-    return LiveSession(make_engine, partial(SamplingParams, **(sampling or {})), **fields)
+    return LiveSession(make_engine, make_params, **fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ pytest.importorskip("anywidget")
 from minipaged_visualizer.live_session import LiveSession
 
 from minipaged.engine.sampling_params import SamplingParams
+from minipaged.errors import ConfigError, MinipagedError, OutOfBlocksError
 from minipaged.memory.events import BlockCopied
 from minipaged.memory.trace import Trace
 
@@ -25,16 +27,21 @@ class ScriptedLLM:
 
     def __init__(self, num_blocks: int, block_size: int, **policy: Any) -> None:
         self.policy = policy
+        if policy["preemption"] == "swap" and not policy["num_swap_blocks"]:
+            raise ConfigError("swap needs a swap pool")
         self.engine = ScriptedEngine(num_blocks, block_size)
         self.trace: Trace | None = self.engine.trace
         self.gate = threading.Event()
         self.gate.set()
+        self.error: Exception | None = None
 
     def add_request(self, prompt: str, params: SamplingParams) -> str:
         return self.engine.add_request(Letters().encode(prompt), params)
 
     def step(self) -> object:
         assert self.gate.wait(20)
+        if self.error:
+            raise self.error
         return self.engine.step()
 
     def abort(self, request_id: str) -> object:
@@ -142,3 +149,134 @@ def test_a_new_engine_has_the_sizes_that_are_set(session: LiveSession) -> None:
     header: Any = session.children[-1]._payload["header"]
     assert (header["num_blocks"], header["block_size"]) == (9, 2)
     assert not session.engine.has_unfinished_requests()
+
+
+def test_the_policy_is_a_field_and_a_new_engine_has_it(session: LiveSession) -> None:
+    assert session.engine.policy == {
+        "max_num_seqs": 64,
+        "preemption": "recompute",
+        "num_swap_blocks": 0,
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+    }
+    session.fields["enable_prefix_caching"].value = False
+    assert session.status == "enable_prefix_caching will be False in a new engine"
+    session.fields["num_swap_blocks"].value = 8
+    session.fields["preemption"].value = "swap"
+    click(session, "new engine")
+    changed = {"enable_prefix_caching": False, "num_swap_blocks": 8, "preemption": "swap"}
+    assert changed.items() <= session.engine.policy.items()
+
+
+def test_settings_that_make_no_sense_leave_the_engine_that_runs(session: LiveSession) -> None:
+    click(session, "add request")
+    engine = session.engine
+    session.fields["preemption"].value = "swap"
+    click(session, "new engine")
+    assert session.status == "swap needs a swap pool"
+    assert session.engine is engine
+    click(session, "run")
+    session._thread.join(20)
+    assert session.status == "all requests are done"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"blocks": 3}, "a live session has no field 'blocks'; it has num_blocks, block_size, "),
+        ({"num_blocks": 0}, "num_blocks must be from 1 to 4194304, not 0"),
+        ({"block_size": "x"}, "block_size can't be 'x'"),
+        ({"preemption": "luck"}, "preemption can't be 'luck'"),
+        ({"preemption": "swap"}, "swap needs a swap pool"),
+    ],
+)
+def test_a_setting_that_has_no_field_is_one_clear_error(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LiveSession(ScriptedLLM, SamplingParams, **settings)
+
+
+def test_enter_in_the_prompt_adds_a_request(session: LiveSession) -> None:
+    session._request["prompt"]._handle_custom_msg({"event": "submit"}, [])
+    assert session.requests == ["0"]
+
+
+def test_what_goes_wrong_in_a_step_is_one_line_and_the_cell_lives(session: LiveSession) -> None:
+    click(session, "add request")
+    session.engine.error = OutOfBlocksError("need 3 blocks, 1 of <64> free")
+    asyncio.run(session.run_async())
+    assert session.status == "need 3 blocks, 1 of <64> free"
+    assert "&lt;64&gt;" in session._status.value
+    click(session, "run")
+    session._thread.join(20)
+    assert session.status == "need 3 blocks, 1 of <64> free"
+    session.engine.error = None
+    asyncio.run(session.run_async())
+    assert session.status == "all requests are done"
+
+
+def test_a_bug_is_not_hidden(session: LiveSession) -> None:
+    click(session, "add request")
+    session.engine.error = ZeroDivisionError("a bug of ours")
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(session.run_async())
+
+
+def test_a_cell_that_is_interrupted_leaves_the_run_paused(session: LiveSession) -> None:
+    session._request["max_tokens"].value = 30
+    click(session, "add request")
+
+    async def run_and_interrupt() -> None:
+        running = asyncio.create_task(session.run_async())
+        while num_steps(session) < 3:
+            await asyncio.sleep(0.001)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run_and_interrupt())
+    assert session.status == "paused"
+    assert session.engine.has_unfinished_requests()
+
+
+def test_a_closed_session_leaves_no_thread(session: LiveSession) -> None:
+    session._request["max_tokens"].value = 50
+    click(session, "add request")
+    click(session, "run")
+    session.close()
+    assert not [t for t in threading.enumerate() if t.name in ("live-session", "memory-player")]
+
+
+# --- around a model -------------------------------------------------------------------------------
+
+
+def test_live_opens_a_session_on_a_model() -> None:
+    from minipaged.notebook import live
+
+    session = live(num_blocks=9, seed=3, sampling={"ignore_eos": True})
+    try:
+        header: Any = session.engine.trace.header
+        assert (header.model["name"], header.num_blocks, header.block_size) == ("storyteller", 9, 4)
+        session.add()
+        asyncio.run(session.run_async())
+        assert session.status == "all requests are done"
+        assert len(session.engine.trace.steps) == 16
+    finally:
+        session.close()
+
+
+def test_live_refuses_what_an_engine_does_not_know() -> None:
+    from minipaged.notebook import live
+
+    with pytest.raises(ConfigError, match="LLM has no argument 'policy'"):
+        live(policy="luck")
+    with pytest.raises(ConfigError, match="SamplingParams has no argument 'heat'"):
+        live(sampling={"heat": 1})
+
+
+def test_live_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from minipaged.notebook import live
+
+    monkeypatch.setitem(sys.modules, "minipaged_visualizer.live_session", None)
+    with pytest.raises(MinipagedError, match=r"pip install 'minipaged\[notebook\]'"):
+        live()

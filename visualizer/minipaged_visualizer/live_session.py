@@ -135,6 +135,9 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
                 await asyncio.sleep(0)
         except MinipagedError as e:
             self._tell(str(e))
+        except asyncio.CancelledError:  # the cell was interrupted
+            self._tell("paused")
+            raise
         else:
             self._tell_how_it_ended()
 
