@@ -9,6 +9,7 @@ from minipaged.exercises.chapter_1 import ex_1_1
 from minipaged.exercises.chapter_2 import ex_2_1, ex_2_2
 from minipaged.exercises.chapter_3 import ex_3_1, ex_3_2, ex_3_3
 from minipaged.exercises.chapter_4 import ex_4_1, ex_4_2, ex_4_3
+from minipaged.exercises.chapter_5 import ex_5_1, ex_5_2, ex_5_3
 from minipaged.exercises.chapter_6 import ex_6_1, ex_6_2, ex_6_3
 from minipaged.exercises.exercise import Exercise
 
@@ -22,6 +23,9 @@ EXERCISES: tuple[Exercise, ...] = (
     ex_4_1,
     ex_4_2,
     ex_4_3,
+    ex_5_1,
+    ex_5_2,
+    ex_5_3,
     ex_6_1,
     ex_6_2,
     ex_6_3,
