@@ -65,8 +65,8 @@ MemoryPlayer(llm, at_end=True)
 print(f"{len(prompt_ids)} prompt tokens, {len(new_ids)} new ones")
 
 # %% [markdown]
-# With the cache the model computes each token once (and the last one never: nobody asks what
-# follows it). How many tokens does it compute *without*?
+# With the cache the model computes each token once, and the newest one not yet: nobody has asked
+# what follows it. How many tokens does it compute *without*?
 
 # %%
 guess = None  # your number
@@ -196,7 +196,7 @@ reveal(
 )
 
 # %% [markdown]
-# And how many percent of all slots held a token, on average over the steps in which somebody waits?
+# And how many percent of all slots held a token, on average until nobody waits any more?
 
 # %%
 guess = None  # a whole number
@@ -298,7 +298,7 @@ SideBySide(runs.slabs, runs.paged)
 guess = None  # GB
 
 # %%
-utilization = 0.9  # what vLLM's gpu_memory_utilization was for years
+utilization = 0.9  # vLLM's gpu_memory_utilization in its first years
 reveal(
     guess,
     utilization * 24,
@@ -315,9 +315,8 @@ reveal(
 #
 # It is no waste: the pool belongs to nobody yet, and every block that is free can go to the next
 # user. A smaller `gpu_memory_utilization` gives memory back to others and serves fewer users. Its
-# default was 0.9 for years ([issue 1298](https://github.com/vllm-project/vllm/issues/1298)) and
-# is 0.92 [at present](https://docs.vllm.ai/en/stable/api/vllm/config/cache/). The engine here
-# takes 0.9 of a GPU, too.
+# default was 0.9 ([issue 1298](https://github.com/vllm-project/vllm/issues/1298)) and is 0.92
+# [at present](https://docs.vllm.ai/en/stable/api/vllm/config/cache/). The engine here takes 0.9.
 #
 # The plan for OPT-13B, by arithmetic (`minipaged plan --model opt-13b --gpu a100-40g`):
 

@@ -62,7 +62,7 @@ class PoolPlay:
         """Build the student's pool."""
         self._pool = call(self._attempt, self._num_blocks)
         if isinstance(self._pool, Raised):
-            return self._wrong("a pool", str(self._pool), "a pool can't be built")
+            return self._wrong("it gives a pool", str(self._pool), "a pool can't be built")
         return self._check_num_free("a new pool: every block is free")
 
     def allocate(self) -> Counterexample | None:
@@ -73,7 +73,7 @@ class PoolPlay:
             return self._allocate_from_none(got)
         if not same(got, expected):
             why = self._why_not_this_block(got, expected)
-            return self._wrong(shown(expected), shown(got), why)
+            return self._wrong(f"allocate() gives {expected}", shown(got), why)
         self._hand_out(expected)
         self._stage.end_step(self._script[-1])
         return self._check_num_free(f"block {expected} is in use now")
@@ -86,7 +86,8 @@ class PoolPlay:
         self._right.free(block)
         if isinstance(got, Raised):
             who = _letter(self._owner[block])
-            return self._wrong("no error", str(got), f"block {block} was in use: {who} had it")
+            why = f"block {block} was in use: {who} had it"
+            return self._wrong(f"free({block}) takes the block back", str(got), why)
         self._stage.happen(Released(self._owner.pop(block), (block,), "finished"))
         self._stage.end_step(self._script[-1])
         return self._check_num_free(f"block {block} is free now")
@@ -101,15 +102,16 @@ class PoolPlay:
             why = f"{why}; {self._hand_out_twice(got)}"
         elif not isinstance(got, Raised):
             why = f"{why}: whoever gets {shown(got)} would take it for a block"
-        return self._wrong("an error", shown(got), why)
+        return self._wrong("allocate() raises an error", f"it gave {shown(got)}", why)
 
     def _free_what_is_not_in_use(self, block: int, got: Any) -> Counterexample | None:
         if _is_error(got):
             return self._check_num_free("a call that fails must leave the pool as it was")
         inside = 0 <= block < self._num_blocks
         why = f"block {block} is {'free already' if inside else 'not in this pool'}"
-        accepted = got if isinstance(got, Raised) else "no error"
-        return self._wrong("an error", str(accepted), f"{why}{self._what_comes_of_it()}")
+        accepted = str(got) if isinstance(got, Raised) else "it raised none"
+        why = f"{why}{self._what_comes_of_it()}"
+        return self._wrong(f"free({block}) raises an error", accepted, why)
 
     def _what_comes_of_it(self) -> str:
         """Go on with the student's pool until it hands out what it must not."""
@@ -182,7 +184,7 @@ class PoolPlay:
         if same(got, expected):
             return None
         self._script.append(f"pool.num_free() -> {shown(got)}")
-        return self._wrong(shown(expected), shown(got), why)
+        return self._wrong(f"num_free() gives {expected}", shown(got), why)
 
     def _wrong(self, expected: str, got: str, why: str) -> Counterexample:
         if not self._num_seqs:  # nobody has a block: somebody waits for one
