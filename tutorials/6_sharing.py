@@ -28,17 +28,12 @@ from minipaged.memory.kv_cache_manager import KVCacheManager
 from minipaged.memory.replay import Replay
 
 MODEL = os.environ.get("MINIPAGED_MODEL", "storyteller")
-TEXT = (
-    "Once upon a time there was a shy fox named Ruby. She lived beside the old mill with her "
-    "brother. One day she found a red kite in the tall grass and wished to fly it over the hill. "
-    "She asked her friend the owl for help, and they ran up the path until the wind was strong. "
-    "The kite rose over the trees, and everybody in the village came to see it dance in the sky."
-)
+TEXT = "Once upon a time there was a shy fox named Ruby. She lived beside the old mill."
 
 
-def sample(num_prompt_tokens, n, max_tokens, block_size=4):
+def sample(num_prompt_tokens, n=3, max_tokens=7):
     """Draw n samples for the first tokens of TEXT; give the trace of all that happened."""
-    llm = LLM(MODEL, block_size=block_size, num_blocks=64, enable_prefix_caching=False, trace=True)
+    llm = LLM(MODEL, block_size=4, num_blocks=16, enable_prefix_caching=False, trace=True)
     prompt = llm.engine.tokenizer.encode(TEXT)[:num_prompt_tokens]
     assert len(prompt) == num_prompt_tokens
     params = SamplingParams(n=n, max_tokens=max_tokens, temperature=1, seed=1, ignore_eos=True)
@@ -56,7 +51,7 @@ def sample(num_prompt_tokens, n, max_tokens, block_size=4):
 guess = None  # your number
 
 # %%
-trace = sample(num_prompt_tokens=10, n=3, max_tokens=8)
+trace = sample(num_prompt_tokens=10)
 
 
 def memory(trace, num_steps=None):
@@ -96,7 +91,7 @@ reveal(
 guess = None  # a pair: (copies with 8 tokens, copies with 10 tokens)
 
 # %%
-runs = {8: sample(num_prompt_tokens=8, n=3, max_tokens=8), 10: trace}
+runs = {8: sample(num_prompt_tokens=8), 10: trace}
 copies = {
     length: [e for step in run.steps for e in step.events if isinstance(e, BlockCopied)]
     for length, run in runs.items()
@@ -121,11 +116,11 @@ reveal(
 #
 # ## The moment of the copy
 #
-# The first copy of the run with 10 tokens, alone:
+# The first copy of the run with 10 tokens, alone: the third block of A is its own now.
 
 # %%
 (moment,) = [
-    (step.step, number)
+    (step.step, number + 1)
     for step in trace.steps
     for number, event in enumerate(step.events)
     if event is copies[10][0]
@@ -212,23 +207,26 @@ check(ex_6_2, append_with_copy_on_write)
 # %% [markdown]
 # ## Reference counts over time
 #
-# Back to the run with 10 tokens. Each row is one event that changed a count; `.` is a free block.
+# Back to the run with 10 tokens, up to where its samples end. Each row is one event that changed a
+# count; `.` is a free block.
 
 # %%
 state = Replay(trace.header.num_blocks, trace.header.block_size)
 counts = None
-print("step  event    block  0  1  2  3  4  5  6  7  8  9 10")
+print("step  event    block  0  1  2  3  4  5  6  7")
 for step in trace.steps:
     for event in step.events:
+        if isinstance(event, Released):
+            break
         state.apply(event)
-        if counts != state.ref_counts[:11]:
-            counts = state.ref_counts[:11]
+        if counts != state.ref_counts[:8]:
+            counts = state.ref_counts[:8]
             print(f"{step.step:4}  {event.kind:14}", *(f"{count or '.':>2}" for count in counts))
 
 # %% [markdown]
 # ## Who frees?
 #
-# All three samples end in the same step, A first. Each of them holds 5 blocks by then.
+# All three samples end in the same step, A first. Each of them holds 4 blocks by then.
 # **How many blocks become free when A ends, when B ends, when C ends?**
 
 # %%
@@ -247,7 +245,7 @@ for event in trace.steps[-1].events:
 reveal(
     guess,
     tuple(became_free),
-    "Each gives back 5 references. A's and B's to the two blocks of the shared prompt were not the "
+    "Each gives back 4 references. A's and B's to the two blocks of the shared prompt were not the "
     "last ones, so these blocks stay. C, the last to leave, frees them. Nobody owns a shared "
     "block: not the parent either, which was the first to go.",
 )
@@ -285,15 +283,11 @@ check(ex_6_3, free)
 # %% [markdown]
 # ## What sharing saves
 #
-# Without sharing each sample would have blocks of its own for the whole text. The run with 10
-# tokens and `n=3`: what it used, and what copies would have taken on top.
-
-# %%
-charts.show(charts.sharing_saved(trace))
-
-# %% [markdown]
-# Saved are blocks saved / blocks without sharing. At the end of this run each sample has 17 tokens
-# in its blocks, 5 blocks of 4. **How many percent are saved by then?**
+# Without sharing each sample would have blocks of its own for the whole text. What is saved is
+# counted as the paper does it: blocks saved / blocks without sharing.
+#
+# At the end of the run with 10 tokens each sample has 16 tokens in its blocks: 4 blocks of 4.
+# **How many percent are saved by then?**
 
 # %%
 guess = None  # a whole number of percent
@@ -310,9 +304,16 @@ saved = percent_saved(memory(trace).tables.values())
 reveal(
     guess,
     round(saved),
-    "The three tables have 15 entries and name 11 blocks: 4 of 15 are saved. "
+    "The three tables have 12 entries and name 8 blocks: 4 of 12 are saved. "
     "The two full blocks of the prompt are there once, not three times.",
 )
+
+# %% [markdown]
+# Over the whole run: what was used, and what copies would have taken on top. The third block of the
+# prompt was shared for one step only.
+
+# %%
+charts.show(charts.sharing_saved(trace))
 
 # %% [markdown]
 # The longer the answers, the smaller the part that is shared. The paper's Alpaca requests have

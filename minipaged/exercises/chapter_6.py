@@ -24,12 +24,20 @@ from minipaged.exercises.sharing import (
     scripts,
 )
 from minipaged.exercises.sharing_reasons import Case, why_append, why_at_all, why_fork, why_free
-from minipaged.memory.events import BlockAllocated, BlockCopied, BlockShared, Forked
+from minipaged.memory.events import (
+    BlockAllocated,
+    BlockCopied,
+    BlockShared,
+    Event,
+    Forked,
+    Released,
+)
 
 
 class _Part(NamedTuple):
     """What is asked of an attempt: which deeds, how it is called, why it was wrong."""
 
+    title: str
     kind: str
     call: Callable[[Any, Scene, Deed], Any]
     told: Callable[[Scene, Deed], str]
@@ -38,7 +46,7 @@ class _Part(NamedTuple):
 
 
 def _judge(part: _Part, attempt: Any, script: Script) -> Counterexample | None:
-    scene = Scene(script)
+    scene = Scene(script, part.title)
     for move in script.moves:
         deed = scene.deed(move)
         if deed is None:
@@ -138,16 +146,23 @@ def _tell_append(scene: Scene, deed: Deed) -> str:
 
 
 def _show_append(case: Case) -> None:
+    """Show how the table changed; an entry without its copy as a block left for an empty one."""
     stage, seq, name = case.scene.stage, case.deed.seq, letter(case.deed.seq)
     old, mine = case.before.tables[name], case.mine.tables[name]
+    copies = pairs(case.answer) or []
+    events: list[Event] = []
     for index, block in enumerate(mine):
         if index >= len(old):
-            if stage.happens(BlockAllocated(seq, index, block, "append")):
-                return
-        elif block != old[index] and (old[index], block) in (pairs(case.answer) or []):
-            why = "the copy that your function asked for"
-            if stage.happens(BlockCopied(seq, index, old[index], block, why)):
-                return
+            events.append(BlockAllocated(seq, index, block, "append"))
+        elif (old[index], block) in copies:
+            why = "the copy that was asked for"
+            events.append(BlockCopied(seq, index, old[index], block, why))
+        elif block != old[index] and index == len(old) - 1:
+            events.append(Released(seq, (old[index],), "it takes another block instead"))
+            events.append(BlockAllocated(seq, index, block, "append"))
+    for event in events:
+        if stage.happens(event):
+            return
 
 
 # --- 6.3 free -------------------------------------------------------------------------------------
@@ -170,9 +185,11 @@ def _show_free(case: Case) -> None:
         _show_engine(case)
 
 
-_FORK = _Part(FORK, _call_fork, _tell_fork, why_fork, _show_fork)
-_APPEND = _Part(APPEND, _call_append, _tell_append, why_append, _show_append)
-_FREE = _Part(FREE, _call_free, _tell_free, why_free, _show_free)
+_FORK = _Part("fork", FORK, _call_fork, _tell_fork, why_fork, _show_fork)
+_APPEND = _Part(
+    "append with copy-on-write", APPEND, _call_append, _tell_append, why_append, _show_append
+)
+_FREE = _Part("free", FREE, _call_free, _tell_free, why_free, _show_free)
 
 ex_6_1 = Exercise(
     "6.1",

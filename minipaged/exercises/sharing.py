@@ -89,9 +89,9 @@ class PlainMemory:
 class Scene:
     """One script on its way: the engine's memory, the plain one, and what the blocks hold."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, title: str = "") -> None:
         self.block_size = script.block_size
-        self.stage = Stage("", NUM_BLOCKS, script.block_size)
+        self.stage = Stage(title, NUM_BLOCKS, script.block_size)
         self.events: list[Event] = []
         self.manager = KVCacheManager(
             NUM_BLOCKS,
