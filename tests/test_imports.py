@@ -18,7 +18,7 @@ HOMES = {
     "minipaged_visualizer": ROOT / "visualizer",
 }
 VIEWS = (
-    *("minipaged_visualizer", "minipaged.cli", "minipaged.commands"),
+    *("minipaged_visualizer", "minipaged.cli", "minipaged.commands", "minipaged.notebook"),
     *("rich", "typer", "anywidget", "ipywidgets", "plotly"),
 )
 
@@ -53,6 +53,8 @@ LAYERS = (
         "minipaged.engine.model_runner",
     ),
     ("minipaged.memory", "minipaged_visualizer", "minipaged.commands", "minipaged.cli"),
+    ("minipaged.memory", "minipaged_visualizer", "minipaged.notebook"),
+    ("minipaged.memory", "minipaged.llm", "minipaged.notebook"),
     ("minipaged_visualizer", "minipaged.exercises", "minipaged.commands", "minipaged.cli"),
     ("minipaged.engine.scheduler", "minipaged.lab", "minipaged.commands", "minipaged.cli"),
 )
@@ -72,6 +74,7 @@ PLAIN = (
     "minipaged.commands.watch",
     "minipaged.commands.zoo",
     "minipaged.cli",
+    "minipaged.notebook",
 )
 
 

@@ -142,6 +142,10 @@ class Notebook:
         self.choose_cell(index)
         self.browser.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
 
+    def interrupt(self) -> None:
+        """Interrupt the kernel."""
+        self.browser.evaluate(f"{PANEL}.sessionContext.session.kernel.interrupt()")
+
     def choose_cell(self, index: int) -> None:
         """Choose a cell; it gets the keys."""
         self.browser.evaluate(f"{PANEL}.content.activeCellIndex = {index}")
@@ -149,10 +153,6 @@ class Notebook:
     def save(self) -> None:
         """Write the notebook to its file."""
         self.browser.evaluate(f"{PANEL}.context.save()")
-
-    def wait_for_idle(self, seconds: int = 60) -> None:
-        """Wait until the kernel has nothing to do."""
-        self.browser.wait_until(f"{PANEL}.sessionContext.session.kernel.status === 'idle'", seconds)
 
     def wait_for_cell(self, index: int, seconds: int = 60) -> None:
         """Wait until a cell has run to its end."""

@@ -234,30 +234,36 @@ def test_a_live_run_is_paused_goes_on_and_is_aborted(
     browser.wait_until(f"document.querySelector('{status}').innerText === 'request 0 waits'")
     assert notebook.num_cells == 3
 
-    def run_until(button: str) -> int:
-        """Run the last cell, press a button after a few steps, and give how many there are."""
+    def run_until(act: Callable[[], object]) -> int:
+        """Run the last cell, act after a few steps, and give how many there are in the end."""
         before = int(browser.evaluate(f"{RANGE}.max"))
-        tab_to_button(browser, button)
-        browser.evaluate(f"window.button = {ACTIVE}")
-        notebook.run_cell(2)  # takes the focus
+        notebook.run_cell(2)
         browser.wait_until(f"Number({RANGE}.max) > {before + 20}")
-        browser.evaluate("button.focus()")
-        browser.press("Enter")
+        act()
         notebook.wait_for_cell(2)
         num_steps = int(notebook.value("len(session.engine.trace.steps)"))
         assert before + 20 < num_steps < 900
         browser.wait_until(f"Number({RANGE}.max) === {num_steps}")
         return num_steps
 
-    paused = run_until("pause")
+    def button(name: str) -> Callable[[], object]:
+        """Find a button by Tab alone. A cell that runs takes the focus: give it back, and press."""
+        tab_to_button(browser, name)
+        browser.evaluate(f"window.button = {ACTIVE}")
+        return lambda: browser.evaluate("button.focus()") or browser.press("Enter")
+
+    paused = run_until(button("pause"))
     assert text_of(browser, status) == "paused"
     assert notebook.value("session.engine.has_unfinished_requests()") == "True"
     assert text_of(browser, PLACE).startswith(f"step {paused - 1}")  # the player follows
     first = "session.engine.trace.steps[0].events"
     read = f"''.join(text for e in {first} if e.kind == 'prefill' for text in e.texts)"
     assert notebook.value(read).strip("'") == "add bad daddy"
-    aborted = run_until("abort")
-    assert aborted > paused
+    interrupted = run_until(notebook.interrupt)
+    assert interrupted > paused
+    assert text_of(browser, status) == "paused"
+    aborted = run_until(button("abort"))
+    assert aborted > interrupted
     assert text_of(browser, status) == "all requests are done"
     assert notebook.value("session.engine.has_unfinished_requests()") == "False"
     assert notebook.num_cells == 3

@@ -5,8 +5,8 @@
     await session.run_async()               # runs until all is done, or somebody presses pause
 
 The engine is handed in: this package knows none. Steps run on another thread, so that the notebook
-hears its buttons meanwhile; a lock keeps each call to the engine alone. A kernel older than ipykernel
-7 hears nothing until the cell has ended: there, the button `run` takes the place of the last line.
+hears its buttons meanwhile; a lock keeps each call to the engine alone. Kernels before ipykernel 7
+hear nothing until a cell has ended: there, the button `run` takes the place of the last line.
 """
 
 from __future__ import annotations
