@@ -15,7 +15,7 @@ from scenes import Script, everything
 
 from minipaged.errors import MinipagedError
 from minipaged.memory.events import Requested
-from minipaged.memory.trace import Trace, TraceStep
+from minipaged.memory.trace import Trace, TraceHeader, TraceStep
 
 go = pytest.importorskip("plotly.graph_objects")
 
@@ -91,6 +91,16 @@ def test_the_gantt_has_a_bar_for_each_span() -> None:
         "D  sea",
         "E  stars",
     ]
+
+
+def test_rows_of_the_gantt_are_close_whatever_their_numbers() -> None:
+    trace = Trace(TraceHeader(4, 4))
+    arrivals = tuple(Requested(seq, "", 1) for seq in (0, 50, 99))
+    trace.steps.append(TraceStep(0, 0, 0, "", arrivals))
+    figure = charts.requests_gantt(trace)
+    waiting = next(bar for bar in figure.data if bar.name == "waiting")
+    assert list(waiting.y) == list(figure.layout.yaxis.tickvals) == [0, 1, 2]
+    assert list(figure.layout.yaxis.ticktext) == ["A", "AY", "CV"]
 
 
 def test_the_gantt_of_many_sequences_says_how_many_it_shows(

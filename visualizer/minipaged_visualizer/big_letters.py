@@ -59,16 +59,26 @@ def _pixels(text: str) -> list[list[int]]:
 
 
 def wrapped(words: str, width: int, size: int, most_lines: int) -> Sequence[str] | None:
-    """Break words into lines that fit at this size; None if they don't.
+    """Break words into lines of about equal length that fit at this size; None if they don't.
 
     >>> wrapped("A COPIES 3 TO 5", 50, 1, 2)
-    ['A COPIES 3', 'TO 5']
+    ['A COPIES', '3 TO 5']
     """
+    lines = _filled(words, width, size)
+    if len(lines) > most_lines or any(columns_of(line, size) > width for line in lines):
+        return None
+    for narrower in range(width, 0, -1):
+        if len(_filled(words, narrower, size)) > len(lines):
+            return _filled(words, narrower + 1, size)
+    return lines
+
+
+def _filled(words: str, width: int, size: int) -> list[str]:
+    """Put as many words into each line as fit; a word that is too long has one of its own."""
     lines: list[str] = []
     for word in words.split():
         if lines and columns_of(f"{lines[-1]} {word}", size) <= width:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
-    fits = all(columns_of(line, size) <= width for line in lines)
-    return lines if fits and len(lines) <= most_lines else None
+    return lines

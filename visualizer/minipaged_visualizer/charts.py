@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MAX_SEQUENCES = 200
+_LEAST_HEIGHT, _ROW = 450, 20  # pixels
 _BLUE, _GREEN, _GRAY, _ORANGE, _PURPLE = "#0072b2", "#009e73", "#767676", "#d55e00", "#cc79a7"
 _PHASE_LOOKS = {
     "waiting": ("#c6cad2", "."),
@@ -84,12 +85,14 @@ def requests_gantt(trace: Trace) -> go.Figure:
     shown = seqs[:MAX_SEQUENCES]
     note = f" (the first {len(shown)} of {len(seqs)} sequences)" if len(seqs) > len(shown) else ""
     figure = _figure(f"Requests: {_about(trace)}{note}", "step", "")
+    rows = {seq: row for row, seq in enumerate(shown)}
     for phase in PHASES:
-        _add_spans(figure, phase, [s for s in spans if s.phase == phase and s.seq in set(shown)])
-    figure.update_layout(barmode="overlay", bargap=0.25, hovermode="closest")
+        _add_spans(figure, phase, [s for s in spans if s.phase == phase and s.seq in rows], rows)
+    height = max(_LEAST_HEIGHT, _ROW * len(rows) + 160)
+    figure.update_layout(barmode="overlay", bargap=0.25, hovermode="closest", height=height)
     figure.update_yaxes(
         autorange="reversed",
-        tickvals=shown,
+        tickvals=list(rows.values()),
         ticktext=[label(_row_name(seq, spans)) for seq in shown],
     )
     return figure
@@ -203,11 +206,13 @@ def _add_line(figure: go.Figure, points: Sequence[Usage], name: str, color: str,
     )
 
 
-def _add_spans(figure: go.Figure, phase: str, spans: Sequence[Span]) -> None:
+def _add_spans(
+    figure: go.Figure, phase: str, spans: Sequence[Span], rows: Mapping[int, int]
+) -> None:
     color, pattern = _PHASE_LOOKS[phase]
     figure.add_bar(
         orientation="h",
-        y=[span.seq for span in spans],
+        y=[rows[span.seq] for span in spans],
         base=[span.start for span in spans],
         x=[span.stop - span.start for span in spans],
         name=phase,

@@ -21,6 +21,10 @@ _PAGE = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">
 <title>{title}</title>
+<style>
+html {{ background: #ffffff; }}
+@media (prefers-color-scheme: dark) {{ html {{ filter: invert(0.92) hue-rotate(180deg); }} }}
+</style>
 </head>
 <body>
 {charts}

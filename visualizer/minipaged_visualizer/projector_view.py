@@ -181,9 +181,10 @@ class _Boxes:
 
 def _column(cell: Cell, column: int, character: str, width: int) -> tuple[str, Style]:
     """Give one column of a box: on its owner's stripe, or behind what is filled."""
-    if column >= cell.filled * width // cell.size:
+    full = cell.filled * width // cell.size
+    if column >= full:
         return EMPTY if character == " " else character, palette.bar_style(cell.owners[0])
-    owner = cell.owners[column * len(cell.owners) // width]
+    owner = cell.owners[column * len(cell.owners) // full]
     return palette.hatching(owner) if character == " " else character, palette.owner_style(owner)
 
 

@@ -86,7 +86,8 @@ def owned(x: float, y: float, width: float, height: float, seq: int) -> str:
 def letter(x: float, y: float, content: str, seq: int, size: float = 14) -> str:
     """Give letters on a sequence's colour; a rim of it keeps them legible on a hatch."""
     hue, ink = palette.hue(seq)
+    rim = 7 if palette.hatch_number(seq) else 3
     return (
         f'<text x="{x:g}" y="{y:g}" class="middle bold" style="fill:{ink};stroke:{hue};'
-        f'stroke-width:3;paint-order:stroke;font-size:{size:g}px">{html.escape(safe(content))}</text>'
+        f'stroke-width:{rim};stroke-linejoin:round;paint-order:stroke;font-size:{size:g}px">{html.escape(safe(content))}</text>'
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from minipaged.errors import TraceError
 from minipaged.memory.trace import Trace
@@ -11,8 +12,8 @@ from minipaged_visualizer.spans import PHASES, Span, request_spans
 from minipaged_visualizer.svg import document, letter, owned, rect, text
 
 MAX_SEQUENCES = 100
-_WIDTH, _MARGIN, _LEFT, _ROW, _BAR = 1240, 24, 210, 30, 22
-_PLOT = _WIDTH - _LEFT - _MARGIN
+_WIDTH, _MARGIN, _ROW, _BAR = 1240, 24, 30, 22
+_LEFT, _LEFT_OF_NAMES = 80, 210  # where the steps begin
 _SIGNS = {"waiting": "○", "prefill": "~", "decode": "›", "preempted": "‖"}
 _ABOUT = {
     "waiting": "waits",
@@ -37,12 +38,32 @@ def gantt(trace: Trace) -> str:
     bottom = 84 + _ROW * len(shown)
     note = f"; the first {len(shown)} of {len(seqs)} sequences" if len(seqs) > len(shown) else ""
     title = f"Requests over {len(steps)} steps{note}"
+    names = {span.seq: span.name for span in spans if not span.name.isdigit()}
+    axis = _Axis(_LEFT_OF_NAMES if any(names.values()) else _LEFT, len(steps))
     body = [text(_MARGIN, 34, title, "big"), *_legend()]
     for span in spans:
         if span.seq in shown:
-            body += _bar(span, 84 + _ROW * shown[span.seq], _PLOT / len(steps))
-    body += _names(spans, shown)
-    return document(_WIDTH, bottom + 40, [*body, *_axis(len(steps), bottom)], title)
+            body += _bar(span, 84 + _ROW * shown[span.seq], axis)
+    body += _names(names, shown)
+    return document(_WIDTH, bottom + 40, [*body, *axis.draw(bottom)], title)
+
+
+class _Axis(NamedTuple):
+    """Where each step lies."""
+
+    left: int
+    num_steps: int
+
+    def x(self, step: int) -> float:
+        """Give the place of a step's begin."""
+        return self.left + step * (_WIDTH - _MARGIN - self.left) / self.num_steps
+
+    def draw(self, y: float) -> Iterator[str]:
+        """Mark up to ten steps, whose numbers are round."""
+        for step in range(0, self.num_steps, _round_distance(self.num_steps / 10)):
+            yield f'<path d="M{self.x(step):g} {y:g}v6" class="line"/>'
+            yield text(self.x(step), y + 22, str(step), "small quiet middle")
+        yield text(_MARGIN, y + 22, "step", "small quiet")
 
 
 def _legend() -> Iterator[str]:
@@ -53,18 +74,17 @@ def _legend() -> Iterator[str]:
         x += 80 + 8.43 * len(_ABOUT[phase])
 
 
-def _names(spans: Sequence[Span], shown: dict[int, int]) -> Iterator[str]:
-    names = {span.seq: span.name for span in spans}
+def _names(names: Mapping[int, str], shown: Mapping[int, int]) -> Iterator[str]:
     for seq, row in shown.items():
         y = 84 + _ROW * row
         yield owned(_MARGIN, y, 40, _BAR, seq)
         yield letter(_MARGIN + 20, y + 16, letters(seq), seq)
-        name = "" if names[seq].isdigit() else names[seq]
-        yield text(_MARGIN + 48, y + 16, name, "", _LEFT - _MARGIN - 56)
+        yield text(_MARGIN + 48, y + 16, names.get(seq, ""), "", _LEFT_OF_NAMES - _MARGIN - 56)
 
 
-def _bar(span: Span, y: float, scale: float) -> Iterator[str]:
-    x, width = _LEFT + span.start * scale, (span.stop - span.start) * scale
+def _bar(span: Span, y: float, axis: _Axis) -> Iterator[str]:
+    x = axis.x(span.start)
+    width = axis.x(span.stop) - x
     yield _box(x, y, max(width, 1), span.phase, span.seq)
     if width > 16:
         sign = _SIGNS[span.phase]
@@ -84,11 +104,13 @@ def _box(x: float, y: float, width: float, phase: str, seq: int) -> str:
     return rect(x, y, width, _BAR, look)
 
 
-def _axis(num_steps: int, y: float) -> Iterator[str]:
-    """Mark about eight steps."""
-    distance = max(num_steps // 8, 1)
-    for step in range(0, num_steps, distance):
-        x = _LEFT + step * _PLOT / num_steps
-        yield f'<path d="M{x:g} {y:g}v6" class="line"/>'
-        yield text(x, y + 22, str(step), "small quiet middle")
-    yield text(_MARGIN, y + 22, "step", "small quiet")
+def _round_distance(least: float) -> int:
+    """Give the next of 1, 2, 5, 10, 20, 50, ...
+
+    >>> [_round_distance(least) for least in (0.1, 1, 1.5, 3, 87, 501)]
+    [1, 1, 2, 5, 100, 1000]
+    """
+    power = 1
+    while 5 * power < least:
+        power *= 10
+    return next(power * factor for factor in (1, 2, 5) if power * factor >= least)

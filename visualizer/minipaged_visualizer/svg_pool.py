@@ -135,9 +135,9 @@ def _number(x: float, y: float, block: int, seqs: Sequence[int]) -> str:
 
 def _stripes(x: float, y: float, side: float, seqs: Sequence[int]) -> Iterator[str]:
     shown = seqs[:_MAX_STRIPES]
-    width = side / len(shown)
+    height = side / len(shown)
     for number, seq in enumerate(shown):
-        yield owned(x + number * width, y, width, side, seq)
+        yield owned(x, y + number * height, side, height, seq)
 
 
 def _names(x: float, y: float, size: int, seqs: Sequence[int]) -> Iterator[str]:

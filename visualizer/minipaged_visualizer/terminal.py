@@ -115,7 +115,7 @@ class _Picture:
         size = f"{header.block_size} token{'s' * (header.block_size > 1)}"
         about = f"{header.num_blocks} blocks of {size}"
         if shape.blocks_per_cell > 1:
-            about += f"; a letter stands for {shape.blocks_per_cell} of them"
+            about += f"; a letter stands for {shape.blocks_per_cell} of them (&: mixed)"
         return [
             rule("Pool", about, self._width),
             *grid.draw(shape, self._width, self._options.focus),
