@@ -102,7 +102,8 @@ class PoolPlay:
             why = f"{why}; {self._hand_out_twice(got)}"
         elif not isinstance(got, Raised):
             why = f"{why}: whoever gets {shown(got)} would take it for a block"
-        return self._wrong("allocate() raises an error", f"it gave {shown(got)}", why)
+        gave = str(got) if isinstance(got, Raised) else f"it gave {shown(got)}"
+        return self._wrong("allocate() raises an error", gave, why)
 
     def _free_what_is_not_in_use(self, block: int, got: Any) -> Counterexample | None:
         if _is_error(got):
