@@ -14,8 +14,7 @@
 import os
 import time
 
-from minipaged_visualizer import MemoryPlayer, charts
-from minipaged_visualizer.side_by_side import SideBySide
+from minipaged_visualizer import MemoryPlayer, SideBySide, charts
 
 from minipaged import LLM, SamplingParams
 from minipaged.exercises import check, ex_1_1, reveal
