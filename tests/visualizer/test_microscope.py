@@ -199,7 +199,7 @@ def test_keys_and_buttons_lead_everywhere(browser: Chromium, tmp_path: Path) -> 
     assert text_of(browser, ".mp-place").startswith("program (0, 0), sequence A, head 0 and head 1")
     browser.press("PageDown", "Shift+ArrowRight")
     assert text_of(browser, ".mp-place").startswith("program (1, 0), sequence B")
-    assert text_of(browser, ".mk-program.mk-runs") == "B1, 0"
+    assert text_of(browser, ".mk-program.mk-runs") == "B 1, 0"
     browser.press("ArrowRight", "PageUp")
     assert text_of(browser, ".mp-place").startswith("program (1, 0), sequence B")
     browser.press("Shift+ArrowLeft", "PageUp", "PageUp")

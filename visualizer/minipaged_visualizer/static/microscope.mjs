@@ -194,7 +194,7 @@ export function start(document) {
   const main = document.querySelector("main");
   try {
     const microscope = new Microscope(JSON.parse(document.getElementById("payload").textContent));
-    main.append(microscope.root);
+    main.append(el("h1", { class: "mp-unseen" }, "minipaged: a kernel under the microscope"), microscope.root);
     const go = () => microscope.goTo(Number(document.location.hash.slice(1)) || 0);
     go();
     addEventListener("hashchange", go);

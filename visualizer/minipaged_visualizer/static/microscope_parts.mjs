@@ -7,9 +7,8 @@ import { chip, letters } from "./marks.mjs";
 export class Programs {
   constructor(run, onProgram) {
     this.cells = run.programs.map((program, index) => el("button", {
-      class: "mk-program", onclick: () => onProgram(index), "aria-label": nameOf(run, program),
-      title: nameOf(run, program),
-    }, program.seq >= 0 && el("b", {}, letters(program.seq)),
+      class: "mk-program", onclick: () => onProgram(index), title: nameOf(run, program),
+    }, program.seq >= 0 && el("b", {}, letters(program.seq)), program.seq >= 0 && " ",
     placeIn(run.recording.launches[program.launch].grid, program.program)));
     const groups = run.recording.launches.map(({ kernel, grid }, launch) => el("div", { class: "mk-launch" },
       el("h4", {}, `${kernel} `, el("small", { class: "mp-quiet" }, `grid ${placeIn(grid, grid)}`)),
@@ -104,7 +103,7 @@ export class Table {
       return { row, cell, block, isChanged: mark === "now" || mark === "write" };
     });
     refill(this.scroller, el("table", { class: "mk-entries" },
-      el("thead", {}, el("tr", {}, ...["entry", "tokens", "", "block"].map((h) => el("th", { scope: "col" }, h)))),
+      el("thead", {}, el("tr", {}, ...["entry", "tokens", "state", "block"].map((h) => el("th", { scope: "col" }, h)))),
       el("tbody", {}, ...this.entries.map(({ row }) => row))));
   }
 }
