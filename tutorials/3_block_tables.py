@@ -13,6 +13,7 @@
 # %%
 import os
 
+import torch
 from minipaged_visualizer.memory_player import MemoryPlayer
 
 from minipaged import LLM, SamplingParams
@@ -21,6 +22,8 @@ from minipaged.memory.block_table import slot_mapping as engines_slot_mapping
 from minipaged.memory.events import BlockAllocated, Sampled, Written
 
 MODEL = os.environ.get("MINIPAGED_MODEL", "storyteller")
+if MODEL == "storyteller":
+    torch.set_num_threads(1)  # for a model so small, more threads only wait for each other
 
 # %% [markdown]
 # ## From a position to a slot
