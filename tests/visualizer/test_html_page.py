@@ -18,6 +18,7 @@ from minipaged_visualizer.html_page import to_html
 from minipaged_visualizer.payload import header_payload, step_payload
 from scenes import everything
 
+from minipaged.commands.export import export
 from minipaged.errors import TraceError
 from minipaged.memory.events import BlockAllocated, Requested, Sampled, SwappedOut
 from minipaged.memory.trace import Trace, TraceHeader, TraceStep
@@ -162,6 +163,11 @@ def text_of(browser: Chromium, selector: str) -> str:
     return str(browser.evaluate(f"document.querySelector({selector!r})?.innerText ?? 'nothing'"))
 
 
+def save(trace: Trace, folder: Path) -> Path:
+    trace.save(folder / "run.jsonl")
+    return folder / "run.jsonl"
+
+
 def open_page(browser: Chromium, folder: Path, trace: Trace | Path, place: str = "") -> None:
     browser.complaints.clear()
     browser.requests.clear()
@@ -260,6 +266,9 @@ def test_every_view_opens_and_shows_a_hostile_trace_as_text(
         browser.press(key)
     assert text_of(browser, "h2") == TOKENS[0]
     browser.press("Home", "ArrowRight", "]")
+    browser.evaluate("document.querySelector('.mp-block-button').click()")
+    browser.settle()
+    assert "<b>bold</b>" in text_of(browser, ".mp-explain .mp-slots")
     tokens = text_of(browser, ".mp-blocks")
     assert "<b>bold</b>" in tokens
     assert "�evil" in tokens
@@ -268,6 +277,37 @@ def test_every_view_opens_and_shows_a_hostile_trace_as_text(
     )
     assert browser.evaluate(f"{elements}.length") == 0
     assert_quiet(browser)
+
+
+@needs_chromium
+def test_charts_of_a_hostile_trace_show_text_and_run_nothing(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    pytest.importorskip("plotly")
+    export(save(hostile_trace(), tmp_path), tmp_path / "charts.html", "charts")
+    browser.complaints.clear()
+    browser.requests.clear()
+    browser.open((tmp_path / "charts.html").as_uri())
+    browser.wait_until("document.querySelectorAll('svg .gtitle').length === 3")
+    assert text_of(browser, "h1") == TOKENS[0]
+    assert "</script><script>" in browser.evaluate("document.querySelector('#chart2').textContent")
+    assert browser.evaluate("document.querySelectorAll('img, svg a, h1 *').length") == 0
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_pictures_of_a_hostile_trace_show_text_and_run_nothing(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    path = save(hostile_trace(), tmp_path)
+    for name in ("svg", "gantt"):
+        export(path, tmp_path / f"{name}.svg", name)
+        browser.complaints.clear()
+        browser.requests.clear()
+        browser.open((tmp_path / f"{name}.svg").as_uri())
+        assert browser.evaluate("document.querySelectorAll('script, img, a').length") == 0
+        assert "</script>" in browser.evaluate("document.documentElement.textContent")
+        assert_quiet(browser)
 
 
 @needs_chromium

@@ -22,12 +22,16 @@ _PAGE = """<!DOCTYPE html>
 <link rel="icon" href="data:,">
 <title>{title}</title>
 <style>
-html {{ background: #ffffff; }}
+html {{ background: #ffffff; color: #16181d; }}
+h1 {{ font: 600 20px system-ui, sans-serif; margin: 16px 60px 0; }}
 @media (prefers-color-scheme: dark) {{ html {{ filter: invert(0.92) hue-rotate(180deg); }} }}
 </style>
 </head>
 <body>
+<main>
+<h1>{title}</h1>
 {charts}
+</main>
 </body>
 </html>
 """
