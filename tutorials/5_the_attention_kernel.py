@@ -2,13 +2,14 @@
 # # 5. The attention kernel
 #
 # The keys and values of a sequence lie in blocks anywhere in memory. Attention has to go through
-# them, one block at a time, and come to the same result as softmax over everything at once. After
-# this chapter you can
+# them, one block at a time, and come to the same result as softmax over everything at once.
+#
+# ## You will
 #
 # - compute softmax attention block by block, with three running values,
 # - read `paged_decode`, write its loop, and say which block each program reads,
 # - split one long context among many programs and join their results,
-# - say why the cache's layout decides how many bits a GPU loads at once.
+# - see why the cache's layout decides how many bits a GPU loads at once.
 #
 # About 70 minutes. Where Triton is installed (Linux), kernels run in its interpreter, on the CPU;
 # elsewhere recordings show them and the exercise uses a few of Triton's words in plain torch.

@@ -37,6 +37,9 @@ class Pointer:
 
     __radd__ = __add__
 
+    def __sub__(self, distance: Any) -> Pointer:
+        return self + -distance
+
 
 _touched: ContextVar[list[KernelAccess]] = ContextVar("_touched")
 
