@@ -348,12 +348,11 @@ for lengths in ((19, 58), (58, 19)):
 # |---|---|---|---|---|
 # | samples, Alpaca | 6.09 % | 8.53 % | 9.79 % | Kwon et al., SOSP 2023, fig. 15a |
 # | beams, Alpaca | 37.56 % | 53.13 % | 55.16 % | fig. 15b |
-# | samples, ShareGPT | 16.2 to 30.5 % | | | section 6.3 |
 #
 # The samples on Alpaca save less than our one request of average size: a prompt of fewer than 16
 # tokens has no full block, so its samples share nothing once each has its copy. ShareGPT's prompts
-# are longer (161.31 tokens on average, fig. 11). `minipaged paper fig15` rebuilds the figure from
-# simulated requests.
+# are longer (161.31 tokens on average, fig. 11): samples save 16.2 to 30.5 % there (section 6.3).
+# `minipaged paper fig15` rebuilds the figure from simulated requests.
 #
 # Beams save so much more because they share what was *generated*, too: a beam search forks again
 # and again while it runs, and drops the branches that fall behind. That is chapter 7.
@@ -364,9 +363,10 @@ for lengths in ((19, 58), (58, 19)):
 #   `fork` and `append_slots` in its block manager.
 # - vLLM's present engine (v1) has no copy-on-write for samples any more: `n` samples become `n`
 #   requests ([pull request 10980](https://github.com/vllm-project/vllm/pull/10980),
-#   `vllm/v1/engine/parallel_sampling.py`). They share the full blocks of the prompt through the
-#   prefix cache, and each computes the rest of the prompt again. On a block boundary the two
-#   designs need the same blocks.
+#   `vllm/v1/engine/parallel_sampling.py`). They share full blocks of the prompt through the prefix
+#   cache, and each computes the rest of the prompt again: at least the last token, which its first
+#   sample is drawn from (`get_computed_blocks` in `vllm/v1/core/kv_cache_manager.py`). So of a
+#   prompt of 8 tokens in blocks of 4 they share one block, not two.
 #
 # ## Summary
 #

@@ -153,13 +153,16 @@ def _show_append(case: Case) -> None:
     events: list[Event] = []
     for index, block in enumerate(mine):
         if index >= len(old):
-            events.append(BlockAllocated(seq, index, block, "append"))
+            is_due = len(case.right.tables[name]) > len(old)
+            why = "append" if is_due else "as your function says"
+            events.append(BlockAllocated(seq, index, block, why))
         elif (old[index], block) in copies:
-            why = "the copy that was asked for"
+            why = f"block {old[index]} is shared by {case.before.ref_counts[old[index]]}"
             events.append(BlockCopied(seq, index, old[index], block, why))
         elif block != old[index] and index == len(old) - 1:
-            events.append(Released(seq, (old[index],), "it takes another block instead"))
-            events.append(BlockAllocated(seq, index, block, "append"))
+            events.append(Released(seq, (old[index],), "left for another one"))
+            why = f"an empty one, in place of block {old[index]}"
+            events.append(BlockAllocated(seq, index, block, why))
     for event in events:
         if stage.happens(event):
             return

@@ -16,7 +16,7 @@ from hypothesis.strategies import DrawFn
 from minipaged.exercises.stage import Stage, word
 from minipaged.memory.block_table import slot_mapping
 from minipaged.memory.checked_kv import CheckedKV, cells
-from minipaged.memory.events import Event, Requested
+from minipaged.memory.events import Event, Finished, Requested
 from minipaged.memory.kv_cache_manager import BlockMove, KVCacheManager
 from minipaged.memory.replay import IntegrityError
 
@@ -136,6 +136,7 @@ class Scene:
             self.texts[deed.child] = list(self.texts[deed.seq])
             self.num_sequences += 1
         elif deed.kind == FREE:
+            self.events.append(Finished(deed.seq, "stop"))
             self.manager.free(deed.seq)
             del self.texts[deed.seq]
         else:
