@@ -38,7 +38,7 @@ class Pointer:
     __radd__ = __add__
 
     def __sub__(self, distance: Any) -> Pointer:
-        return self + -distance
+        return self.__add__(-distance)
 
 
 _touched: ContextVar[list[KernelAccess]] = ContextVar("_touched")
