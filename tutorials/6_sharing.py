@@ -148,7 +148,8 @@ MemoryPlayer(runs[8])
 # Build the fork. Sequences have letters here, so that you can compare with the player.
 #
 # `check` plays your function in scripts of forks, appends and ends beside the engine's own memory
-# manager. If they part, you see the shortest such script, and the player shows where.
+# manager. Only the forks are yours here; the engine does the rest to your tables. If yours and its
+# own part, you see the shortest such script, and the player shows where.
 
 
 # %%
