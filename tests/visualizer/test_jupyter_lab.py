@@ -13,10 +13,20 @@ from importlib.util import find_spec
 import pytest
 from chromium import CHROMIUM, IS_REQUIRED, Chromium
 from jupyter_lab import JupyterLab, Notebook
-from minipaged_visualizer.captions import caption, letters, listed
+from keyboard_walk import (
+    ACTIVE,
+    PLACE,
+    PLAYER,
+    RANGE,
+    check_copy_on_write,
+    check_explanations,
+    check_playing,
+    tab_to,
+    tab_to_player,
+    text_of,
+    wait_for_player,
+)
 
-from minipaged.memory.events import BlockCopied
-from minipaged.memory.replay import Replay
 from minipaged.memory.trace import Trace
 
 NEEDED = ("jupyterlab", "ipywidgets", "anywidget", "plotly")
@@ -30,7 +40,7 @@ PREPARE = "import torch\ntorch.set_num_threads(1)"
 GENERATE = """
 from minipaged import LLM, SamplingParams
 from minipaged_visualizer import MemoryPlayer
-llm = LLM("storyteller", block_size=4, num_blocks=24, trace=True)
+llm = LLM("storyteller", block_size=4, num_blocks=16, trace=True)
 params = SamplingParams(n=3, seed=7, max_tokens=12, ignore_eos=True)
 outputs = llm.generate("Once upon a time", params, use_tqdm=False)
 llm.trace.save("run.jsonl")
@@ -42,8 +52,6 @@ session = live(num_blocks=512, block_size=16, sampling={"ignore_eos": True})
 session
 """
 RUN = "await session.run_async()"
-PLAYER, PLACE, RANGE = ".minipaged", ".mp-place", "document.querySelector('.mp-range')"
-ACTIVE = "document.activeElement"
 
 
 @pytest.fixture(scope="module")
@@ -83,48 +91,11 @@ def open_notebook(
     assert any("/api/kernels/" in url for url in browser.requests)  # all of them are seen
 
 
-def text_of(browser: Chromium, selector: str) -> str:
-    return str(browser.evaluate(f"document.querySelector({selector!r})?.innerText ?? 'nothing'"))
-
-
-def tab_to(browser: Chromium, condition: str) -> None:
-    """Press Tab until the element in focus is the one that is meant."""
-    for _ in range(60):
-        browser.press("Tab")
-        if browser.evaluate(f"(element => {condition})({ACTIVE})"):
-            return
-    raise AssertionError(f"no Tab leads to {condition}")
-
-
 def tab_to_button(browser: Chromium, name: str) -> None:
     tab_to(browser, f"element.tagName === 'BUTTON' && element.innerText === {name!r}")
 
 
-def wait_for_player(browser: Chromium) -> None:
-    browser.wait_until(f"document.querySelector('{PLAYER}') && {RANGE}", 60)
-    browser.settle()
-
-
 # --- a run that is over ---------------------------------------------------------------------------
-
-
-def replayed(trace: Trace, num_steps: int) -> Replay:
-    replay = Replay(trace.header.num_blocks, trace.header.block_size)
-    for step in trace.steps[:num_steps]:
-        for event in step.events:
-            replay.apply(event)
-    return replay
-
-
-def owners_in_words(replay: Replay, block: int) -> str:
-    """What the player says of a block that is held, worked out from Python's replay."""
-    held = [
-        f"{letters(seq)} as its logical block {table.index(block)}"
-        for seq, table in sorted(replay.tables.items())
-        if block in table
-    ]
-    references = f"{len(held)} reference{'s' if len(held) > 1 else ''}"
-    return f"held by {listed(held)}: {references}"
 
 
 def test_a_generation_plays_by_keys_alone(
@@ -135,18 +106,9 @@ def test_a_generation_plays_by_keys_alone(
     notebook.run_cell(1)
     wait_for_player(browser)
     trace = Trace.load(lab.root / "run.jsonl")
-    (copied, index), *_ = [
-        (step, step.events.index(event))
-        for step in trace.steps
-        for event in step.events
-        if isinstance(event, BlockCopied)
-    ]
-    tab_to(browser, f"element.matches('{PLAYER}')")
-    browser.press("Home", *["ArrowRight"] * copied.step, *["n"] * (index + 1))
-    assert caption(copied.events[index]).text in text_of(browser, ".mp-caption")
-    assert text_of(browser, PLACE).startswith(f"step {copied.step}, event {index + 1} of ")
-    browser.press("Home", "+", "+", "+", "+", "+", " ")
-    browser.wait_until(f"document.querySelector('{PLACE}').innerText.startsWith('step 11')")
+    tab_to_player(browser)
+    check_copy_on_write(browser, trace)
+    check_playing(browser, trace)
     browser.press("b", "a", "d", "d")  # in the player these are "back row", "arrows" and nothing
     assert notebook.num_cells == 2
 
@@ -155,40 +117,11 @@ def test_a_block_is_explained_as_python_replays_it(
     lab: JupyterLab, open_notebook: Callable[..., Notebook]
 ) -> None:
     notebook = open_notebook(GENERATE)
-    browser = notebook.browser
     notebook.run_cell(1)
-    wait_for_player(browser)
+    wait_for_player(notebook.browser)
     trace = Trace.load(lab.root / "run.jsonl")
-    tab_to(browser, f"element.matches('{PLAYER}')")
-    browser.press("Home")
-    tab_to(browser, "element.getAttribute('aria-label') === 'Pool of 24 blocks'")
-    shared = 0
-    for num_steps in (1, 2, 7):
-        replay = replayed(trace, num_steps)
-        walk_to_step(browser, num_steps)
-        assert len(replay.tables) == 3
-        for block in range(24):
-            browser.press("ArrowRight")  # the first chooses block 0
-            assert f"Block {block} explained" in text_of(browser, ".mp-explain")
-            facts = text_of(browser, ".mp-facts")
-            if replay.ref_counts[block]:
-                assert owners_in_words(replay, block) in facts
-                shared += replay.ref_counts[block] > 1
-            else:
-                assert facts.startswith("free")
-        browser.press("Escape")
-    assert shared == 4
-
-
-def walk_to_step(browser: Chromium, num_steps: int) -> None:
-    """Go on, from the pool: the arrow keys are its own, `.` and `n` are the player's."""
-    while int(browser.evaluate(f"{RANGE}.value")) < num_steps:
-        browser.press("n")
-    while True:
-        browser.press("n")
-        if int(browser.evaluate(f"{RANGE}.value")) > num_steps:
-            browser.press("p")
-            return
+    tab_to_player(notebook.browser)
+    assert check_explanations(notebook.browser, trace, (1, 2, 7)) == 4
 
 
 def test_a_page_loaded_again_shows_the_run_again(open_notebook: Callable[..., Notebook]) -> None:
@@ -207,7 +140,7 @@ def test_a_page_loaded_again_shows_the_run_again(open_notebook: Callable[..., No
     notebook.save()
     notebook.open()
     browser.wait_until(f"{lengths} === '12,16'", 60)
-    tab_to(browser, f"element.matches('{PLAYER}')")
+    tab_to_player(browser)
     browser.press("Home", "n")
     assert text_of(browser, PLACE).startswith("step 0, event 1 of ")
 
