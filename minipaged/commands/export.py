@@ -19,7 +19,7 @@ from minipaged.memory.kernel_recording import is_recording
 from minipaged.memory.trace import Trace
 
 FORMATS = ("html", "perfetto", "svg", "gantt", "charts")
-LARGE_PAGE = 30_000_000  # bytes: about what a browser opens in 3 s
+LARGE_PAGE = 45_000_000  # bytes: what a browser opens in about 3 s
 _BY_ENDING = {".html": "html", ".htm": "html", ".json": "perfetto", ".svg": "svg"}
 
 
@@ -56,7 +56,7 @@ def export(
     print(f"{output}: {name}, {size / 1024:.0f} KiB")
     if name == "html" and size > LARGE_PAGE:
         sys.stderr.write(
-            f"minipaged: a browser takes about {size / 10e6:.0f} s to open {size / 1e6:.0f} MB; "
+            f"minipaged: a browser takes about {size / 15e6:.0f} s to open {size / 1e6:.0f} MB; "
             f"minipaged watch --replay {source} shows the trace at once\n"
         )
 

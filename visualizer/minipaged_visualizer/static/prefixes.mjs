@@ -22,7 +22,8 @@ export class Prefixes {
     for (const block of blocks) {
       const parent = parentOfHash.get(state.hashes[block]);
       const key = known.has(parent) ? parent : parent ? "lost" : "";
-      children.set(key, [...(children.get(key) ?? []), block]);
+      if (!children.has(key)) children.set(key, []);
+      children.get(key).push(block);
     }
     this.left = MOST_NODES;
     refill(this.root,
