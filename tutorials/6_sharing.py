@@ -65,7 +65,7 @@ def memory(trace, num_steps=None):
 
 
 state = memory(trace, num_steps=1)
-print("block tables    ", state.tables)
+print("block tables    ", {"ABC"[seq]: table for seq, table in state.tables.items()})
 print("reference counts", state.ref_counts[:6])
 reveal(
     guess,
@@ -150,6 +150,8 @@ MemoryPlayer(runs[8])
 # `check` plays your function in scripts of forks, appends and ends beside the engine's own memory
 # manager. Only the forks are yours here; the engine does the rest to your tables. If yours and its
 # own part, you see the shortest such script, and the player shows where.
+#
+# Stuck? `hint(ex_6_1, 1)` gives the first of three hints (`from minipaged.exercises import hint`).
 
 
 # %%

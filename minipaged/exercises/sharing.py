@@ -166,25 +166,27 @@ class Scene:
         self.events.clear()
         if deed.kind == APPEND:
             self.kv.copy(moves)
-            self._write(self.kv, deed.seq, self.manager.block_table(deed.seq))
+            self._write(self.kv, self.texts[deed.seq], self.manager.block_table(deed.seq))
         self.kv.wipe(self.manager.snapshot())
         self.told.append(str(deed))
         self.stage.end_step(str(deed))
 
-    def misread(self, deed: Deed, copies: list[tuple[int, int]]) -> str:
-        """Run an attempt's copies and the write; tell who reads something else than its text."""
-        kv = CheckedKV(NUM_BLOCKS, self.block_size)
+    def misread(self, seq: int, copies: list[tuple[int, int]], then: int | None = None) -> str:
+        """Run an attempt's copies and the write; tell who reads something else than its text.
+
+        With `then`, this sequence writes as well, as soon as the first has.
+        """
+        kv, texts = CheckedKV(NUM_BLOCKS, self.block_size), dict(self.texts)
         kv.slots = list(self.kv.slots)
         try:
             kv.copy(copies)
-            self._write(kv, deed.seq, self.plain.tables[letter(deed.seq)])
-            for seq in self.texts:
-                found = self._misread_by(kv, seq)
-                if found:
-                    return found
+            self._write(kv, texts[seq], self.plain.tables[letter(seq)])
+            if then is not None:
+                texts[then] = [*texts[then], self.num_tokens]
+                self._write(kv, texts[then], self.plain.tables[letter(then)])
+            return next(filter(None, (self._misread_by(kv, reader, texts) for reader in texts)), "")
         except (IntegrityError, ValueError, IndexError):  # no slot: the tables tell
-            pass
-        return ""
+            return ""
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -203,29 +205,30 @@ class Scene:
         self.events.clear()
         self.stage.end_step(self.told[0])
 
-    def _write(self, kv: CheckedKV, seq: int, table: list[int]) -> None:
-        """Compute the last token of a sequence behind the one before it."""
-        position = len(self.texts[seq]) - 1
+    def _write(self, kv: CheckedKV, text: list[int], table: list[int]) -> None:
+        """Compute the last token of a text behind the one before it."""
+        position = len(text) - 1
         before, slot = slot_mapping(table, position - 1, position + 1, self.block_size)
-        kv.write([slot], self.texts[seq][-1:], position, before)
+        kv.write([slot], text[-1:], position, before)
 
-    def _misread_by(self, kv: CheckedKV, seq: int) -> str:
+    def _misread_by(self, kv: CheckedKV, seq: int, texts: dict[int, list[int]]) -> str:
         table = self.plain.tables[letter(seq)]
-        slots = slot_mapping(table, 0, len(self.texts[seq]), self.block_size)
-        for want, slot in zip(cells(self.texts[seq]), slots, strict=True):
+        slots = slot_mapping(table, 0, len(texts[seq]), self.block_size)
+        for want, slot in zip(cells(texts[seq]), slots, strict=True):
             found = kv.slots[slot]
             place = f"at position {want.position} (block {slot // self.block_size})"
             if found is None:
                 return f"{place} {letter(seq)} would read KV that was never written"
             if found.token != want.token:
                 return (
-                    f"{place} {letter(seq)} would read {self._writer(found.token)}'s token "
+                    f"{place} {letter(seq)} would read {_writer(found.token, texts)}'s token "
                     f"{word(found.token).strip()!r} where {word(want.token).strip()!r} belongs"
                 )
         return ""
 
-    def _writer(self, token: int) -> str:
-        return next((letter(seq) for seq, text in self.texts.items() if token in text), "another")
+
+def _writer(token: int, texts: dict[int, list[int]]) -> str:
+    return next((letter(seq) for seq, text in texts.items() if token in text), "another")
 
 
 def letter(seq: int) -> str:

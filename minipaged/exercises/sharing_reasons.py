@@ -24,6 +24,10 @@ class Case(NamedTuple):
         """The memory that the attempt left behind."""
         return self.scene.plain
 
+    def table_of(self, seq: int) -> list[int]:
+        """Give the table that a sequence should have now."""
+        return self.right.tables[letter(seq)]
+
     def holders(self, block: int) -> str:
         """Tell in whose tables a block should stand now: "A and B"."""
         names = [name for name, table in self.right.tables.items() if block in table]
@@ -122,17 +126,16 @@ def _why_copy(case: Case, copies: list[tuple[int, int]], position: int) -> str:
     index = position // case.scene.block_size
     mine = case.mine.tables[name]
     shared = f"block {source} is shared: its reference count is {case.before.ref_counts[source]}"
-    read = case.scene.misread(case.deed, copies)
+    read = case.scene.misread(case.deed.seq, copies)
     harm = f": {read}" if read else ""
     if (target, source) in copies:
         return f"the copy runs in the wrong direction, from the new block into the shared one{harm}"
     if len(mine) > index and mine[index] == source:
         kept = f"{name}'s table still names block {source}" if copies else "it was not copied"
-        others = case.holders(source)
-        return (
-            f"{shared}, and {kept}. Position {position} is one slot for {name} and {others} now: "
-            f"who writes later overwrites, and {name} would read somebody else's token"
-        )
+        other = next(seq for seq in case.scene.texts if source in case.table_of(seq))
+        read = case.scene.misread(case.deed.seq, copies, then=other)
+        harm = f". As soon as both have, {read}" if read else ""
+        return f"{shared}, and {kept}: {name} and {letter(other)} write to the same slot{harm}"
     if not copies:
         return f"{shared}, and {name}'s new block has nothing of what was in it{harm}"
     if len(copies) > 1:

@@ -131,6 +131,19 @@ def table_not_changed(table, num_tokens, ref_counts, free_list, block_size):
     return [(source, target)]
 
 
+def copies_the_head(table, num_tokens, ref_counts, free_list, block_size):
+    index = num_tokens // block_size
+    if index == len(table):
+        table.append(_take(ref_counts, free_list))
+        return []
+    head, source = table[0], table[index]
+    if ref_counts[source] == 1:
+        return []
+    table[index] = _take(ref_counts, free_list)
+    ref_counts[source] -= 1
+    return [(head, table[index])]
+
+
 def an_empty_block(table, num_tokens, ref_counts, free_list, block_size):
     index = num_tokens // block_size
     if index == len(table):
@@ -283,8 +296,9 @@ WRONG = {
         "the old reference is kept": (reference_kept, "not given back"),
         "a copy on the block boundary": (copies_at_a_boundary, "nothing is copied"),
         "a copy of its own block": (copies_what_is_its_own, "holds alone"),
-        "no copy-on-write": (no_copy_on_write, "read somebody else's token"),
+        "no copy-on-write": (no_copy_on_write, "A would read B's token"),
         "the table still names the old one": (table_not_changed, "table still names block 0"),
+        "another block is copied": (copies_the_head, "would read A's token"),
         "an empty block instead of a copy": (an_empty_block, "KV that was never written"),
         "a block one step too early": (a_step_too_early, "can be written as it is"),
         "a block one step too late": (a_step_too_late, "needs a new block"),
