@@ -18,6 +18,7 @@ from scenes import everything
 
 from minipaged.memory.trace import Trace
 
+pytestmark = pytest.mark.browser
 VIEWS = {
     "as it opens": (),
     "event by event": ("n",),

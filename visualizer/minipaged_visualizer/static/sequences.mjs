@@ -8,6 +8,12 @@ import { outputOf } from "./reducer.mjs";
 const RANK = ["running", "swapped", "preempted", "waiting", "finished"];
 const MOST_SHOWN = 60;
 
+// The numbers of the sequences, those that still change first.
+export function byStatus(sequences) {
+  const rank = (seq) => RANK.indexOf(sequences.get(seq).status);
+  return [...sequences.keys()].sort((a, b) => rank(a) - rank(b) || a - b);
+}
+
 export class Rail {
   constructor(onFocus) {
     this.onFocus = onFocus;
@@ -17,8 +23,7 @@ export class Rail {
 
   draw(frame) {
     const { state, focus, options } = frame;
-    const rank = (seq) => RANK.indexOf(state.sequences.get(seq).status);
-    const ranked = [...state.sequences.keys()].sort((a, b) => rank(a) - rank(b) || a - b);
+    const ranked = byStatus(state.sequences);
     const shown = ranked.slice(0, MOST_SHOWN);
     const touched = new Set(frame.marked.flatMap(({ seq, seqs, child }) => seqs ?? [seq, child]));
     this.order = shown;

@@ -2,6 +2,7 @@
 
 import { Kept, el, listed, refill, update } from "./dom.mjs";
 import { letters } from "./marks.mjs";
+import { byStatus } from "./sequences.mjs";
 
 const MOST_ROWS = 400;
 
@@ -14,7 +15,7 @@ export class TextTable {
   }
 
   draw({ state, owners }) {
-    this.sequences.draw([...state.sequences.keys()], (seq) => [
+    this.sequences.draw(byStatus(state.sequences), (seq) => [
       letters(seq), state.sequences.get(seq).status, (state.tables.get(seq) ?? []).join(", ") || "none",
       (state.swapTables.get(seq) ?? []).join(", ") || "none", state.numTokens.get(seq) ?? 0,
     ]);
