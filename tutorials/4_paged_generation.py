@@ -49,6 +49,7 @@ shuffle_free_blocks(llm, seed=2)
 engine, tokenizer = llm.engine, llm.engine.tokenizer
 
 prompt = tokenizer.encode("Once upon a time there was a fox who had a red hat.")[:10]
+assert len(prompt) == 10
 params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 llm.add_request(prompt, params)
 
@@ -251,7 +252,7 @@ reveal(
 
 # %%
 contiguous_tokens, contiguous_logits = generate(block_size=64)
-for size in (1, 4, 16, 64):
+for size in (1, 4, 16):
     tokens, logits = generate(size, seed=2)
     difference = (logits - contiguous_logits).abs().max().item()
     print(f"block size {size:2}: same tokens: {tokens == contiguous_tokens}, {difference:.0e}")
