@@ -235,8 +235,9 @@ reveal(
 
 # %% [markdown]
 # Step through it. Each line that loads lights up what it reads; after each block you see the
-# softmax's state. Watch program (0, 0) at its second block: a larger score comes, and `rescale` is
-# below 1. In the last block of C, two slots hold no token: they are masked.
+# softmax's state: m is `largest`, l is `total`, α is `rescale`. Watch program (0, 0) at its second
+# block: a larger score comes, and α is below 1. In the last block of C, two slots hold no token:
+# they are masked.
 
 # %%
 KernelMicroscope("paged_decode")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from minipaged.exercises.attempt import Raised, call
-from minipaged.exercises.exercise import Counterexample, Exercise
+from minipaged.exercises.exercise import Counterexample
 from minipaged.exercises.program_case import ProgramCase, why_wrong
 from minipaged.exercises.scored_context import (
     Context,
@@ -82,11 +82,13 @@ _SCORES = (
 )
 
 
-def _all_cases() -> SearchStrategy[tuple[ProgramCase, ...]]:
+def all_cases() -> SearchStrategy[tuple[ProgramCase, ...]]:
+    """Give all cases as one."""
     return st.just(chosen_cases())
 
 
-def _judge(attempt: Any, cases: tuple[ProgramCase, ...]) -> Counterexample | None:
+def judge_kernel(attempt: Any, cases: tuple[ProgramCase, ...]) -> Counterexample | None:
+    """Play case after case, to the first that goes wrong."""
     found = (_judge_one(attempt, case) for case in cases)
     return next(filter(None, found), None)
 
@@ -125,15 +127,3 @@ def _named(access: KernelAccess, case: ProgramCase) -> KernelAccess:
 def _nothing_read(case: ProgramCase, attempt: Any) -> KernelAccess:
     place = (first_line(attempt), "", "load", "block_table", (), (), 0)
     return KernelAccess(_NAME, (0, case.kv_head), (), *place)
-
-
-ex_5_2 = Exercise(
-    "5.2",
-    "the kernel's loop through the block table",
-    (
-        f"{_NAME}(q, key_cache, value_cache, block_table, seq_len, kv_head, scale, BLOCK_SIZE, "
-        "NUM_KV_HEADS, HEAD_DIM)",
-    ),
-    _all_cases,
-    _judge,
-)

@@ -114,8 +114,8 @@ def _why_read(case: ProgramCase, reads: list[KernelAccess], access: KernelAccess
         index = len({read.blocks for read in reads if read.tensor == access.tensor}) - 1
         entry = min(index, len(context.table) - 1)
         return (
-            f"line {access.line} reads {blocks(strangers)} of {access.tensor}, where another "
-            f"sequence's tokens lie: entry {entry} of the table says block {context.table[entry]}"
+            f"line {access.line} reads {blocks(strangers)} of {access.tensor}, where B's tokens "
+            f"lie: entry {entry} of A's table says block {context.table[entry]}"
         )
     if access.heads != (case.kv_head,):
         return (

@@ -54,10 +54,13 @@ class Context(NamedTuple):
         return values
 
     def stage(self, title: str) -> Stage:
-        """Give a stage on which the sequence lies in its blocks."""
+        """Give a stage on which this is A, in its blocks; all others are full of B's tokens."""
         stage = Stage(title, NUM_BLOCKS, self.block_size)
         stage.has_text(0, self.table, len(self.scores))
-        stage.end_step(f"{len(self.scores)} tokens in {blocks(self.table)}")
+        others = [block for block in range(NUM_BLOCKS) if block not in self.table]
+        stage.has_text(1, others, len(others) * self.block_size)
+        num_tokens = f"{len(self.scores)} token{'s' * (len(self.scores) > 1)}"
+        stage.end_step(f"A has {num_tokens} in {blocks(self.table)}; the others are B's")
         return stage
 
     def read(self, index: int, name: str, program: tuple[int, ...], line: int) -> KernelAccess:

@@ -98,7 +98,7 @@ RESCALED = "weighted * rescale[:, None]"
 KERNELS = {
     "table-ignored": (
         mistake(("block = tl.load(block_table + index)", "block = index")),
-        "where another sequence's tokens lie: entry 0 of the table says block 1",
+        "where B's tokens lie: entry 0 of A's table says block 1",
     ),
     "first-block-again": (
         mistake(("tl.load(block_table + index)", "tl.load(block_table)")),
@@ -106,7 +106,7 @@ KERNELS = {
     ),
     "neighbours": (
         mistake(("tl.load(block_table + index)", "tl.load(block_table) + index")),
-        "of the table says block",
+        "of A's table says block",
     ),
     "last-block-not-read": (
         mistake(("tl.cdiv(seq_len, BLOCK_SIZE)", "seq_len // BLOCK_SIZE")),
@@ -221,9 +221,9 @@ WRONG: dict[str, dict[str, tuple[Any, str]]] = {
         "plain-mean": (plain_mean, "in yours every part weighs 1 / 2"),
         "not-divided": (adds_up, "your weights add up to"),
         "no-shift": (no_shift, "too large for fp32: subtract the largest"),
-        "weighs-by-logs": (weighs_by_logs, "of the sum of exp(score)"),
-        "wrong-sign": (wrong_sign, "of the sum of exp(score)"),
-        "likeliest-part": (likeliest_part, "of the sum of exp(score)"),
+        "weighs-by-logs": (weighs_by_logs, "% of the sum of exp(score)"),
+        "wrong-sign": (wrong_sign, "% of the sum of exp(score)"),
+        "likeliest-part": (likeliest_part, "% of the sum of exp(score)"),
         "empty-part-counts": (empty_parts_count, "the logarithm of that -inf, its weight 0"),
         "one-number": (one_number_each, "a tensor [head_dim] was expected"),
     },
