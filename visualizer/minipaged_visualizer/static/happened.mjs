@@ -15,10 +15,11 @@ export class Headline {
     const where = !step
       ? `before the first of ${last} steps`
       : `step ${step.step}${options.byEvent ? `, event ${position.event} of ${step.events.length}` : ""}`;
-    const work = step ? workOf(step) : "";
+    const note = step && position.event >= step.events.length ? step.note : ""; // tells of the whole
+    const work = step ? workOf(step, note) : "";
     refill(this.place, where, work && el("span", { class: "mp-quiet" }, ` · ${work}`));
-    const words = caption ? caption.text : step ? "nothing happened to memory" : "Press the space bar to play.";
-    const sign = caption ? caption.sign : "";
+    const words = note ? note : caption ? caption.text : step ? "nothing happened to memory" : "Press the space bar to play.";
+    const sign = caption && !note ? caption.sign : "";
     const shown = `${sign} ${safe(words)}`;
     if (this.shown === shown) return; // said once, not at every redraw
     this.shown = shown;
@@ -26,8 +27,8 @@ export class Headline {
   }
 }
 
-function workOf({ prefill_tokens: prefill, decode_tokens: decode, note }) {
-  const parts = [prefill && `${prefill} prompt tokens`, decode && `${decode} decoded`, note];
+function workOf({ prefill_tokens: prefill, decode_tokens: decode, note }, headline) {
+  const parts = [prefill && `${prefill} prompt tokens`, decode && `${decode} decoded`, note !== headline && note];
   return parts.filter(Boolean).join(", ");
 }
 
