@@ -18,7 +18,7 @@ export class Headline {
     const note = step && position.event >= step.events.length ? step.note : ""; // tells of the whole
     const work = step ? workOf(step, note) : "";
     refill(this.place, where, work && el("span", { class: "mp-quiet" }, ` · ${work}`));
-    const words = note ? note : caption ? caption.text : step ? "nothing happened to memory" : "Press the space bar to play.";
+    const words = note ? note[0].toUpperCase() + note.slice(1) : caption ? caption.text : step ? "nothing happened to memory" : "Press the space bar to play.";
     const sign = caption && !note ? caption.sign : "";
     const shown = `${sign} ${safe(words)}`;
     if (this.shown === shown) return; // said once, not at every redraw
