@@ -206,7 +206,12 @@ reveal(
     "B's prompt lies behind A's first block, so A's second block is the next free one, block 3.",
 )
 
+# %% [markdown]
+# Go to step 2, where A takes its second block, and on to step 3, where B takes its third. Choose B
+# to see its table.
+
 # %%
+assert [block for table in tables for block in table] == [0, 3, 1, 2, 4]
 MemoryPlayer(llm.trace)
 
 # %% [markdown]
