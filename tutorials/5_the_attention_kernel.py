@@ -83,8 +83,8 @@ print("queries:", list(query.shape), " a layer's keys:", list(layer_cache[0].sha
 #
 # The weight of a token is `exp(score - largest) / total`, where `total` is the sum of all
 # `exp(score - largest)`. The largest score is subtracted because `exp(89)` is more than fp32 can
-# hold. So softmax goes through the scores to find the largest, and again to sum them up, and then
-# through the values. Every pass reads blocks from memory.
+# hold. But the largest is known only after the last block: until then either all scores are kept
+# somewhere, or the keys are read twice.
 #
 # Online softmax needs one pass (Milakov and Gimelshein, 2018,
 # [arXiv:1805.02867](https://arxiv.org/abs/1805.02867); for attention Dao et al., 2022,
@@ -274,8 +274,8 @@ run_the_kernel() if USES_TRITON else print("no Triton here: the recording is the
 # stored for you. `key_cache` and `value_cache` are pointers: add element numbers to them, then
 # `tl.load`. So you need to know the layout, `[num_blocks, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM]`.
 #
-# Memory that belongs to no token is not zero. The check puts NaN there, and the check watches which
-# blocks you read.
+# Memory that belongs to no token is not zero: the check puts NaN there. It also watches which blocks
+# you read.
 
 
 # %%
@@ -316,9 +316,9 @@ def paged_decode_inner(
 check(ex_5_2, paged_decode_inner)
 
 # %% [markdown]
-# The exercise's tiles are tiny so that the interpreter is fast. A GPU's matrix instructions need at
-# least 16 rows, 16 columns and a depth of 16, so `paged_decode` rounds its tiles up and masks what
-# is too much: that is what `SLOTS`, `ROWS` and `DIMS` are for.
+# The exercise's tiles are tiny, so that the interpreter is fast. Compiled for a GPU, `tl.dot` wants
+# 16 rows, 16 columns and a depth of 16 at least. So `paged_decode` rounds its tiles up and masks
+# what is too much: that is what `SLOTS`, `ROWS` and `DIMS` are for.
 #
 # ## One long sequence
 #
@@ -366,6 +366,8 @@ reveal(
 
 # %% [markdown]
 # ## Exercise 5.3
+#
+# What the second kernel does, in torch. Contexts are of different lengths, so some parts are empty.
 
 
 # %%
@@ -432,7 +434,7 @@ reveal(
 )
 
 # %% [markdown]
-# Now three caches of the same size. `stride` tells how many elements apart neighbours are.
+# Now three caches. `stride` tells how many elements apart neighbours are.
 
 
 # %%
@@ -457,8 +459,8 @@ assert not describe("one number too many", odd)
 
 # %% [markdown]
 # In the third cache every head is still one piece of 128 bytes. But head 1 begins at byte 130,
-# which is no multiple of 16. One program serves every head, so the compiler must give up wide loads
-# for all of them. Of a stride it knows one thing only: a multiple of 16 elements, or not.
+# which is no multiple of 16. The same code serves every head, so the compiler must give up wide
+# loads for all of them. Of a stride it knows one thing only: a multiple of 16 elements, or not.
 #
 # **`paged_decode` was compiled twice for an H100. With aligned strides a load has 128 bits. How
 # many if one stride of the cache is no multiple of 16?**

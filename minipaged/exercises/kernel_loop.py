@@ -115,9 +115,17 @@ def _played(attempt: Any, arguments: dict[str, Any], touched: list[KernelAccess]
         return results[0]
 
     error = call(run, one_program, attempt, {**arguments, "INNER": inner}, touched)
-    if results and results[0] is None:
-        return Raised("returned None: it ends without a return")
+    if results:
+        wrong = _wrong_shape(results[0], list(arguments["output"].shape))
+        error = Raised(wrong) if wrong else error
     return arguments["output"] if error is None else error
+
+
+def _wrong_shape(result: Any, wanted: list[int]) -> str:
+    if result is None:
+        return "returned None: it ends without a return"
+    shape = [int(size) for size in getattr(result, "shape", ())]
+    return "" if shape == wanted else f"returned a tile {shape}, not [rows, HEAD_DIM] = {wanted}"
 
 
 def _named(access: KernelAccess, case: ProgramCase) -> KernelAccess:

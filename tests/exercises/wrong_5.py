@@ -158,6 +158,10 @@ KERNELS = {
     ),
     "no-scale": (mistake((" * scale", "")), "not multiplied by scale"),
     "no-division": (mistake((" / total[:, None]", "")), "not divided by total"),
+    "total-returned": (
+        mistake(("return weighted / total[:, None]", "return total")),
+        "returned a tile [1], not [rows, HEAD_DIM] = [1, 2]",
+    ),
     "nothing-returned": (mistake(("return weighted / total[:, None]", "pass")), "returned None"),
     "an-error": (mistake(("slots, dims =", "slots, dim =")), "name 'dims' is not defined"),
     "beyond-the-table": (
