@@ -2,7 +2,9 @@
 # # 3. Block tables
 #
 # A sequence sees its keys and values as one row of positions 0, 1, 2, ... In memory they lie in
-# blocks, anywhere. The block table is what joins the two. After this chapter you can
+# blocks, anywhere. The block table is what joins the two.
+#
+# ## What you will be able to do
 #
 # - turn a position into a slot, by hand and in code,
 # - say in which step of a generation a new block is taken, and why not earlier,

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # 4. Paged generation, token by token
 #
-# A real model, its KV cache as the tensor that it is, and the engine stepped by hand. After this
-# chapter you can
+# A real model, its KV cache as the tensor that it is, and the engine stepped by hand.
+#
+# ## What you will be able to do
 #
 # - say what the model is called with in a step, and which slots it writes,
 # - write keys and values to their slots, and read them back through the table,
