@@ -274,8 +274,8 @@ run_the_kernel() if USES_TRITON else print("no Triton here: the recording is the
 # stored for you. `key_cache` and `value_cache` are pointers: add element numbers to them, then
 # `tl.load`. So you need to know the layout, `[num_blocks, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM]`.
 #
-# Memory that belongs to no token is not zero: the check puts NaN there. It also watches which blocks
-# you read.
+# Memory that belongs to no token is not zero: the check puts NaN there. It also watches which
+# blocks you read.
 
 
 # %%
