@@ -33,7 +33,11 @@ FLAGS = (
     ),
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LanguageServerManager.autodetect=False",
-)
+    *(
+        "--MappingKernelManager.cull_idle_timeout=300",
+        "--ServerApp.shutdown_no_activity_timeout=300",
+    ),
+)  # the last line ends what nobody ends, as when the tests are killed
 PANEL = "[...jupyterapp.shell.widgets('main')].find(widget => widget.sessionContext)"
 
 

@@ -155,6 +155,7 @@ def test_a_live_run_is_paused_goes_on_and_is_aborted(
     browser = notebook.browser
     notebook.run_cell(1)
     wait_for_player(browser)
+    assert text_of(browser, ".mp-caption").endswith("Each step is shown as soon as it has run.")
     status = "[role=status]"
     tab_to(browser, "element.type === 'text'")
     browser.type("add bad daddy")

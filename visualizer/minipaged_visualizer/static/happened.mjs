@@ -13,18 +13,25 @@ export class Headline {
   draw({ step, position, caption, options, timeline }) {
     const last = timeline.steps.length;
     const where = !step
-      ? `before the first of ${last} steps`
+      ? last ? `before the first of ${last} steps` : "before the first step"
       : `step ${step.step}${options.byEvent ? `, event ${position.event} of ${step.events.length}` : ""}`;
     const note = step && position.event >= step.events.length ? step.note : ""; // tells of the whole
     const work = step ? workOf(step, note) : "";
     refill(this.place, where, work && el("span", { class: "mp-quiet" }, ` · ${work}`));
-    const words = note ? note[0].toUpperCase() + note.slice(1) : caption ? caption.text : step ? "nothing happened to memory" : "Press the space bar to play.";
+    const words = wordsOf(step, note, caption, last);
     const sign = caption && !note ? caption.sign : "";
     const shown = `${sign} ${safe(words)}`;
     if (this.shown === shown) return; // said once, not at every redraw
     this.shown = shown;
     refill(this.text, sign && el("b", { class: "mp-caption-sign" }, sign), words);
   }
+}
+
+function wordsOf(step, note, caption, numSteps) {
+  if (note) return note[0].toUpperCase() + note.slice(1);
+  if (caption) return caption.text;
+  if (step) return "nothing happened to memory";
+  return numSteps ? "Press the space bar to play." : "Each step is shown as soon as it has run.";
 }
 
 function workOf({ prefill_tokens: prefill, decode_tokens: decode, note }, headline) {
