@@ -29,7 +29,7 @@ from minipaged.memory.trace import Trace
 
 FOLDER = Path(__file__).parent / "pictures"
 terminal = runpy.run_path(str(Path(__file__).with_name("picture.py")))["draw"]
-PAGE_SIZE, CHARTS_SIZE, WIDE_SIZE = "1280,900", "1000,1360", "1280,800"
+PAGE_SIZE, CHARTS_SIZE, WIDE_SIZE = "1280,900", "1000,1440", "1280,800"
 
 
 def record(model: str | None) -> Trace:

@@ -23,7 +23,7 @@ _PAGE = """<!DOCTYPE html>
 <title>{title}</title>
 <style>
 html {{ background: #ffffff; color: #16181d; }}
-h1 {{ font: 600 20px system-ui, sans-serif; margin: 16px 60px 0; }}
+h1 {{ font: 600 20px system-ui, sans-serif; margin: 16px 56px 0; }}
 @media (prefers-color-scheme: dark) {{ html {{ filter: invert(0.92) hue-rotate(180deg); }} }}
 </style>
 </head>
