@@ -66,8 +66,8 @@ outputs = llm.generate(prompts, params, use_tqdm=False)
 MemoryPlayer(llm.trace)
 
 # %% [markdown]
-# The bars tell how much of its attention the newest token gave to each block. In the last step,
-# sequence A has one query a head, and its keys lie here:
+# Go a few steps on: the bars tell how much of its attention the newest token gave to each block. In
+# the last step sequence A has one query a head, and its keys lie here:
 
 # %%
 seq_len = tap.metadata.seq_lens_list[0]

@@ -4,8 +4,8 @@
     def double(numbers, HOW_MANY): ...          # written with `tl`, as every kernel in kernels/
 
 Where Triton is installed `jit` and `tl` are Triton's own, and kernels run in its interpreter. Where
-it is not, or is at work for a GPU in this process, `torch_tiles` stands in. Either way `run` tells
-which memory was touched, and an address outside of a tensor is an error.
+it is not, does not work, or works for a GPU in this process, `torch_tiles` stands in. Either way
+`run` tells which memory was touched, and an address outside of a tensor is an error.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import warnings
 from types import TracebackType
 from typing import Any
+
+import torch
 
 from minipaged.exercises import torch_tiles
 from minipaged.exercises.torch_tiles import OutOfBoundsError
@@ -28,9 +30,23 @@ def _uses_triton() -> bool:
         return False
     if "triton" not in sys.modules:
         os.environ.setdefault("TRITON_INTERPRET", "1")
-    from minipaged_kernels.launch import is_interpreting
+    try:
+        return _interprets()
+    except Exception:  # an interpreter of another age than its numpy, or than our recorder
+        return False
 
-    return is_interpreting()
+
+def _interprets() -> bool:
+    """Run the engine's own kernel once, watched."""
+    from minipaged_kernels.launch import is_interpreting
+    from minipaged_kernels.paged_decode import paged_decode
+    from minipaged_kernels.recorder import record
+
+    if not is_interpreting():
+        return False
+    cache, one = torch.ones(2, 1, 1, 1, 16), torch.ones(1, dtype=torch.int64)
+    with record():
+        return bool((paged_decode(cache[0, 0], cache, one[None] - 1, one) == 1).all())
 
 
 def _plain(function: Any) -> Any:

@@ -43,6 +43,25 @@ def test_without_triton_the_same_exercise_gives_the_same_verdicts() -> None:
     assert done.returncode == 0, done.stderr
 
 
+BROKEN_TRITON = """
+from triton.runtime import interpreter
+interpreter.InterpreterBuilder.create_dot = None
+from minipaged.exercises import tiles
+from minipaged.exercises.chapter_5 import ex_5_2
+from minipaged.exercises.checking import judge
+from minipaged.exercises.files import load_attempt, solution
+
+assert not tiles.USES_TRITON
+assert judge(ex_5_2, load_attempt(ex_5_2, solution(ex_5_2))).passed
+"""
+
+
+def test_with_a_triton_that_does_not_work_here_the_exercise_does() -> None:
+    pytest.importorskip("triton")
+    done = subprocess.run([sys.executable, "-c", BROKEN_TRITON], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_kernel_written_in_a_notebooks_cell_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
