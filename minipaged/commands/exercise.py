@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +21,7 @@ from minipaged.exercises.exercise import Exercise
 from minipaged.exercises.files import NUM_HINTS, hint, load_attempt, solution
 from minipaged.exercises.student_folder import StudentFolder
 from minipaged.exercises.verdict import Verdict
+from minipaged.memory.trace import is_trace
 
 _SIGNS = {"passed": ("✓", "green"), "failed": ("✗", "red"), "unsolved": ("…", "blue")}
 
@@ -50,9 +56,11 @@ def check_exercise(number: str, file: Path | None, trace: Path | None) -> bool:
     """
     exercise = find_exercise(number)
     path = file or _file_of(exercise)
-    verdict = check(exercise, load_attempt(exercise, path))
+    with _no_input():
+        verdict = check(exercise, load_attempt(exercise, path))
     _show(verdict)
-    _keep_trace(verdict, trace or path.with_suffix(".jsonl"), is_asked_for=trace is not None)
+    beside = path.with_suffix(".jsonl" if file is None else ".case.jsonl")
+    _keep_trace(verdict, trace or beside, is_asked_for=trace is not None)
     return verdict.passed
 
 
@@ -92,6 +100,18 @@ def _file_of(exercise: Exercise) -> Path:
     return folder.path / "exercises" / exercise.file
 
 
+@contextlib.contextmanager
+def _no_input() -> Iterator[None]:
+    """Let code that asks find that nobody answers, and undo what it does to the streams."""
+    streams = sys.stdin, sys.stdout, sys.stderr
+    with open(os.devnull, encoding="utf-8") as nothing:
+        sys.stdin = nothing
+        try:
+            yield
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = streams
+
+
 def _show(verdict: Verdict) -> None:
     sign, color = _SIGNS[verdict.status]
     console = Console(highlight=False)
@@ -107,13 +127,16 @@ def _show(verdict: Verdict) -> None:
 
 
 def _keep_trace(verdict: Verdict, path: Path, is_asked_for: bool) -> None:
-    """Write the counterexample beside the attempt; one that is out of date is removed."""
-    console = Console(highlight=False)
+    """Write the counterexample beside the attempt; one that is out of date is removed.
+
+    Only traces are ever replaced or removed.
+    """
+    console = Console(highlight=False, emoji=False)
     if verdict.counterexample is not None:
         verdict.counterexample.trace.save(path)
-        words = f"\nminipaged watch --replay {path} shows the memory of this case"
+        words = f"\nminipaged watch --replay {shlex.quote(str(path))} shows the memory of this case"
         console.print(words, markup=False, soft_wrap=True)
-    elif not is_asked_for and path.is_file():
+    elif not is_asked_for and is_trace(path):
         path.unlink()
     if not verdict.passed:
         number = verdict.exercise.number

@@ -86,6 +86,8 @@ class Exercise:
         """Tell how an attempt's signature differs from what is asked; empty if it doesn't."""
         if not callable(attempt):
             return f"check takes {self.signatures[0]}, not {type(attempt).__name__}"
+        if len(self.signatures) > 1 and not isinstance(attempt, type):
+            return f"check takes the class {self.name}, not one of its objects"
         for index, wanted in enumerate(self.signatures):
             found = attempt if index == 0 else getattr(attempt, wanted.partition("(")[0], None)
             if not callable(found):

@@ -5,18 +5,23 @@ They lie in the folder `tutorials/` of the repository, and in the package where 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import linecache
+import sys
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from minipaged.errors import ConfigError
+from minipaged.exercises.attempt import TooSlowError, time_limit, told
 from minipaged.exercises.exercise import Exercise
 
 _PACKAGE = Path(__file__).parents[1]
 NUM_HINTS = 3
+LOAD_SECONDS = 60.0  # time enough to import torch on a slow disk
+_MODULE = "an_attempt"
+_NOTHING = object()
 
 
 def tutorials() -> Path:
@@ -54,19 +59,31 @@ def load_attempt(exercise: Exercise, path: Path) -> Any:
         ConfigError: There is no such file, it can't be run, or it lacks that name.
     """
     if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file")
-    linecache.checkcache(str(path))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path}: there is no such file{' but a folder' * path.is_dir()}")
+    if path.suffix != ".py":
         raise ConfigError(f"{path}: an attempt is a .py file")
-    module = importlib.util.module_from_spec(spec)
+    linecache.checkcache(str(path))
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as e:
-        raise ConfigError(f"{path}{_line(e, path)}: {type(e).__name__}: {e}") from e
-    if not hasattr(module, exercise.name):
+        with time_limit(LOAD_SECONDS):
+            found = getattr(_run(path), exercise.name, _NOTHING)
+    except KeyboardInterrupt:
+        raise
+    except TooSlowError:
+        raise ConfigError(f"{path}: did not end within {LOAD_SECONDS:.0f} seconds") from None
+    except BaseException as e:  # it may raise GeneratorExit, or what it likes
+        raise ConfigError(f"{path}{_line(e, path)}: {type(e).__name__}: {told(e)}") from e
+    if found is _NOTHING:
         raise ConfigError(f"{path}: {exercise.name} is not defined there")
-    return getattr(module, exercise.name)
+    return found
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a file as it is now: bytecode that Python keeps might be that of another attempt."""
+    module = ModuleType(_MODULE)
+    module.__file__ = str(path)
+    sys.modules[_MODULE] = module  # where dataclasses look for the names in annotations
+    exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+    return module
 
 
 def _line(error: BaseException, path: Path) -> str:

@@ -26,7 +26,7 @@ from minipaged.memory.trace_format import (
     step_line,
 )
 
-__all__ = ["Trace", "TraceHeader", "TraceReader", "TraceStep"]
+__all__ = ["Trace", "TraceHeader", "TraceReader", "TraceStep", "is_trace"]
 
 MAX_LINE_BYTES = 2**26
 
@@ -70,9 +70,13 @@ class Trace:
     def save(self, path: str | Path) -> None:
         """Write the whole trace; a name that ends in .gz is compressed.
 
+        It takes the place of an older trace, but of no other file.
+
         Raises:
-            TraceError: The file can't be written.
+            TraceError: The file can't be written, or is no trace.
         """
+        with _writing(path):
+            _refuse_to_overwrite(Path(path))
         with _writing(path), _open_to_write(path) as file:
             file.write(header_line(self.header))
             for step in self.all_steps():
@@ -275,21 +279,31 @@ def _make_room(path: str | Path) -> None:
     Whoever still writes that trace writes on in a file without a name, and does not spoil the new.
     """
     old = Path(path)
-    if old.is_file():
-        _refuse_to_overwrite(old)
-        if not old.is_symlink():  # which may be the system's /dev/stdout
-            with contextlib.suppress(OSError):
-                old.unlink()
+    _refuse_to_overwrite(old)
+    if old.is_file() and not old.is_symlink():  # which may be the system's /dev/stdout
+        with contextlib.suppress(OSError):
+            old.unlink()
+
+
+def is_trace(path: str | Path) -> bool:
+    """Tell whether there is a file that begins as a trace does."""
+    try:
+        return Path(path).is_file() and FORMAT.encode() in _start(Path(path))
+    except (OSError, TraceError):
+        return False
 
 
 def _refuse_to_overwrite(path: Path) -> None:
+    if path.is_file() and FORMAT.encode() not in (_start(path) or FORMAT.encode()):
+        raise TraceError(f"{path}: there is such a file, and no trace: it is not overwritten")
+
+
+def _start(path: Path) -> bytes:
     try:
         with _open_to_read(path) as file:
-            start = file.read(64)
+            return file.read(64)
     except (EOFError, zlib.error):
-        start = b"damaged"
-    if start and FORMAT.encode() not in start:
-        raise TraceError(f"{path}: there is such a file, and no trace: it is not overwritten")
+        return b"damaged"
 
 
 def _open_to_write(path: str | Path) -> BinaryIO:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -96,6 +98,112 @@ def test_odd_values_are_compared_and_shown() -> None:
     assert "can't be shown" in shown(Odd())
     assert len(shown("x" * 5000)) <= 200
     assert "\n" not in shown("a\nb")
+
+
+class Yes:
+    """Is equal to everything, and takes itself for a number."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[misc]
+        return int
+
+
+class Exits:
+    def __repr__(self) -> str:
+        raise SystemExit(3)
+
+
+class Denies:
+    @property
+    def __class__(self) -> Any:  # type: ignore[misc]
+        raise RuntimeError("nobody knows")
+
+
+class NoList(list[int]):
+    def __len__(self) -> int:
+        raise ValueError("no length")
+
+    __iter__ = __len__  # type: ignore[assignment]
+    __getitem__ = __len__  # type: ignore[assignment]
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no message")
+
+
+def itself() -> list[Any]:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize("exercise", ["1.1", "2.1", "3.1", "3.2", "4.2", "4.3"])
+@pytest.mark.parametrize("make", [Yes, Exits, Denies, NoList, itself, lambda: ANY, lambda: [Yes()]])
+def test_no_object_is_right_or_ends_the_check(exercise: str, make: Callable[[], Any]) -> None:
+    asked = find_exercise(exercise)
+    names = asked.signatures[0].partition("(")[2]
+    attempt = eval(f"lambda {names[:-1]}: value", {"value": make()})
+    verdict = judge(asked, attempt)
+    assert verdict.status == "failed"
+    assert len(verdict._repr_html_()) < 10_000
+
+
+@pytest.mark.parametrize("error", [BaseException("x"), GeneratorExit("x"), MuteError("x")])
+def test_whatever_is_raised_is_an_answer(error: BaseException) -> None:
+    def raises() -> None:
+        raise error
+
+    assert type(error).__name__ in str(call(raises))
+
+
+def test_a_loop_that_catches_everything_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minipaged.exercises.attempt.SECONDS", 0.2)
+
+    def stubborn() -> None:
+        while True:
+            try:  # noqa: SIM105 (as students write it)
+                sum(range(100))
+            except:  # noqa: E722
+                pass
+
+    assert isinstance(call(stubborn), Raised)
+
+
+def test_a_long_value_is_shown_at_once() -> None:
+    start = time.monotonic()
+    assert len(shown([[0] * 10**7, "x" * 10**8])) == 200
+    assert time.monotonic() - start < 1
+
+
+def test_nothing_acts_on_the_terminal() -> None:
+    class Colorful:
+        def __repr__(self) -> str:
+            return "\x1b[31m\u202e"
+
+    def raises() -> None:
+        raise ValueError("\x1b[31m\u202e")
+
+    assert shown(Colorful()).isprintable()
+    assert str(call(raises)).isprintable()
+    text = str(judged(lambda block_ids, start, stop, block_size: raises()))
+    assert "\x1b" not in text
+
+
+def test_an_object_in_place_of_its_class_is_refused() -> None:
+    class Pool:
+        def allocate(self) -> int: ...
+        def free(self, block: int) -> None: ...
+        def num_free(self) -> int: ...
+        def __call__(self, num_blocks: int) -> None: ...
+
+    verdict = judge(find_exercise("2.2"), Pool())
+    assert verdict.words == "check takes the class BlockPool, not one of its objects"
 
 
 @pytest.mark.parametrize("attempt", [None, 3, "slot_mapping", [1], object()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from minipaged.exercises.catalog import find_exercise
-from minipaged.exercises.files import solution
+from minipaged.exercises.files import load_attempt, solution
 from minipaged.memory.trace import Trace
 
 SLOTS = find_exercise("3.1")
@@ -84,6 +85,10 @@ def test_a_mistake_in_the_command_is_one_line(learnt: Path, words: list[str], sa
         ("x = 1\nundefined\n", "line 2: NameError"),
         ("x = 1\n", "slot_mapping is not defined there"),
         ("import sys\nsys.exit(5)\n", "line 2: SystemExit"),
+        ("raise BaseException('x')\n", "line 1: BaseException: x"),
+        ("input('name? ')\n", "line 1: EOFError"),
+        ("def __getattr__(name): raise KeyError(name)\n", "line 1: KeyError"),
+        ("x = '\0'\n", "null bytes"),
     ],
 )
 def test_a_file_that_can_not_be_run_is_one_line(tmp_path: Path, code: str, says: str) -> None:
@@ -93,6 +98,42 @@ def test_a_file_that_can_not_be_run_is_one_line(tmp_path: Path, code: str, says:
     assert done.returncode == 1
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_file_may_have_dataclasses_and_marks_of_windows(tmp_path: Path) -> None:
+    text = solution(SLOTS).read_text(encoding="utf-8")
+    head = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    more = "@dataclass\nclass Pair:\n    first: int\n"
+    file = tmp_path / "my [bold] file.py"
+    file.write_bytes(b"\xef\xbb\xbf" + (head + more + text).replace("\n", "\r\n").encode())
+    done = minipaged("exercise", "3.1", "--file", str(file), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_file_is_run_as_it_is_now(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    for number in (1, 2):
+        file.write_text(f"def slot_mapping(): return {number}\n", encoding="utf-8")
+        os.utime(file, (10**9, 10**9))
+        assert load_attempt(SLOTS, file)() == number
+
+
+def test_only_traces_are_replaced_or_removed(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(solution(SLOTS).read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "wrong.py").write_text(
+        "def slot_mapping(block_ids, start, stop, block_size): pass\n", encoding="utf-8"
+    )
+    for name in ("mine.jsonl", "mine.case.jsonl", "wrong.jsonl"):
+        (tmp_path / name).write_text("precious", encoding="utf-8")
+    assert minipaged("exercise", "3.1", "--file", "mine.py", cwd=tmp_path).returncode == 0
+    assert minipaged("exercise", "3.1", "--file", "wrong.py", cwd=tmp_path).returncode == 1
+    for name in ("mine.jsonl", "mine.case.jsonl", "wrong.jsonl"):
+        assert (tmp_path / name).read_text(encoding="utf-8") == "precious"
+    assert Trace.load(tmp_path / "wrong.case.jsonl").steps[-1].note
+    asked = "wrong.py"
+    done = minipaged("exercise", "3.1", "--file", asked, "--trace", asked, cwd=tmp_path)
+    assert "no trace: it is not overwritten" in done.stderr
+    assert "slot_mapping" in (tmp_path / asked).read_text(encoding="utf-8")
 
 
 def test_outside_a_students_folder_the_way_is_told(tmp_path: Path) -> None:

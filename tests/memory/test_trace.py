@@ -18,7 +18,7 @@ from minipaged.errors import MinipagedError, TraceError
 from minipaged.memory import trace as trace_module
 from minipaged.memory.events import BlockAllocated, Finished, Requested, to_json
 from minipaged.memory.integrity import check_trace
-from minipaged.memory.trace import Trace, TraceHeader, TraceReader, TraceStep
+from minipaged.memory.trace import Trace, TraceHeader, TraceReader, TraceStep, is_trace
 from minipaged.memory.trace_format import header_line, step_line
 
 HEADER = TraceHeader(block_size=4, num_blocks=8)
@@ -602,9 +602,24 @@ def test_any_json_is_read_or_a_trace_error(path, value, place):
     loads_or_trace_error(path)
 
 
+def test_a_trace_is_saved_over_a_trace_only(tmp_path):
+    other, trace = tmp_path / "data.jsonl", scripted_trace()
+    other.write_text("precious", encoding="utf-8")
+    with pytest.raises(TraceError, match="no trace: it is not overwritten"):
+        trace.save(other)
+    assert other.read_text(encoding="utf-8") == "precious"
+    assert not is_trace(other)
+    for _ in range(2):
+        trace.save(tmp_path / "run.jsonl.gz")
+    assert is_trace(tmp_path / "run.jsonl.gz")
+    assert not is_trace(tmp_path)
+    assert not is_trace(tmp_path / "none.jsonl")
+
+
 @FUZZ
 @given(data=st.data())
 def test_any_field_replaced_is_read_or_a_trace_error(path, data):
+    path.unlink(missing_ok=True)
     scripted_trace().save(path)
     rows = [json.loads(line) for line in path.read_bytes().splitlines()]
     row = data.draw(st.sampled_from(rows))
@@ -622,6 +637,7 @@ def test_any_field_replaced_is_read_or_a_trace_error(path, data):
 @given(data=st.data(), suffix=st.sampled_from(["jsonl", "jsonl.gz"]))
 def test_any_bytes_changed_are_read_or_a_trace_error(tmp_path, data, suffix):
     path = tmp_path / f"run.{suffix}"
+    path.unlink(missing_ok=True)
     scripted_trace().save(path)
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
