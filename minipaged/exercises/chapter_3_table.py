@@ -177,7 +177,7 @@ class _Play:
                 mine, right = getattr(theirs, name, None), getattr(ours, name)
                 if not same(mine, right):
                     subject = f"{_NAMES[index]}.{name}"
-                    why = _why_state(subject, index == table, is_new)
+                    why = _why_state(subject, mine, index == table, is_new)
                     return _Wrong(f"{subject} == {shown(right)}", shown(mine), why)
         return None
 
@@ -225,7 +225,9 @@ def _judge_table(attempt: Any, script: _Script) -> Counterexample | None:
     return None
 
 
-def _why_state(subject: str, was_called: bool, is_new: bool) -> str:
+def _why_state(subject: str, mine: Any, was_called: bool, is_new: bool) -> str:
+    if mine is None:
+        return f"the table has no {subject[2:]}: keep the names that the starter sets"
     if not was_called:
         return f"{subject} changed although nothing was appended to it: do both share a list?"
     if is_new:

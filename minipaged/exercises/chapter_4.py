@@ -158,6 +158,8 @@ def _judge_gather(attempt: Any, gather: _Gather) -> Counterexample | None:
     slots = slot_mapping(gather.table, 0, gather.num_tokens, shape.block_size)
     expected = cache.flatten(1, 2)[:, slots]
     got = call(attempt, cache, list(gather.table), gather.num_tokens)
+    if isinstance(got, torch.Tensor) and got.dim():
+        got = got.unbind()  # one tensor for both will do
     unfit = _unfit(got, gather)
     if not unfit and torch.equal(cache, shape.cache()) and torch.equal(_both(got), expected):
         return None

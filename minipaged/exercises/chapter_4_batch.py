@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from minipaged.exercises.attempt import Raised, call, shown
+from minipaged.exercises.attempt import Raised, call, same, shown
 from minipaged.exercises.exercise import Counterexample, Exercise
 from minipaged.exercises.slots import Place, counted, first_difference
 from minipaged.exercises.stage import Stage, word
@@ -63,10 +63,10 @@ def _judge_step(attempt: Any, step: _Step) -> Counterexample | None:
     got = call(attempt, tables, list(step.num_computed_tokens), step.block_size)
     expected = step.expected()
     mine = _plain(got)
-    if mine == expected and tables == step.tables:
+    if same(mine, expected) and tables == step.tables:
         return None
     wanted, found, seq, why = _what_is_wrong(step, mine, expected, got)
-    if mine == expected:
+    if same(mine, expected):
         wanted, found, why = shown(step.tables), shown(tables), "the tables are only to be read"
     trace = _show(step, seq).end_step(why)
     return Counterexample(str(step), wanted, found, why, trace)
@@ -89,11 +89,11 @@ def _what_is_wrong(
         why = f"three lists were expected: {', '.join(_LISTS)}"
         return shown(tuple(expected)), shown(got), 0, why
     for name, given, right in zip(_LISTS, mine, expected, strict=True):
-        if given == right:
+        if same(given, right):
             continue
         wanted, found = f"{name} == {right}", shown(given)
         if len(given) != len(right):
-            why = f"each of {counted(len(right), 'sequence')} feeds one token"
+            why = f"one number for each sequence was expected: {len(right)} in all"
             return wanted, found, 0, why
         seq = first_difference(given, right)
         return wanted, found, seq, _why(step, name, seq, given[seq])
@@ -114,13 +114,13 @@ def _why(step: _Step, name: str, seq: int, given: Any) -> str:
     return f"{who}: {place.way(computed)}; {place.whose(given)}"
 
 
-def _show(step: _Step, last: int) -> Stage:
-    """Show the sequences, and the new tokens up to the one that is wrong."""
+def _show(step: _Step, num_right: int) -> Stage:
+    """Show the sequences, and the new tokens of those before the one that is wrong."""
     stage = Stage(str(step), _NUM_BLOCKS, step.block_size)
     for seq, (table, count) in enumerate(zip(step.tables, step.num_computed_tokens, strict=True)):
         stage.has_text(seq, table, count, _NAMES[seq])
     stage.trace.end_step(0, 0, "what is computed")
-    for seq in range(last + 1):
+    for seq in range(num_right):
         token = step.num_computed_tokens[seq]
         stage.happen(Written((seq,), (token,), (word(token),)))
     return stage

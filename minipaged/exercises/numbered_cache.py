@@ -6,6 +6,7 @@ New keys and values count on from there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -77,7 +78,7 @@ class CacheShape:
     def origin(self, number: float, num_new_tokens: int = 0) -> Row | None:
         """Tell where a number comes from; None if it is nobody's."""
         first = 2 * self.num_slots * self.row_size
-        if number != number or number != int(number) or number < 0:
+        if not math.isfinite(number) or number != int(number) or number < 0:
             return None
         if number < first:
             kind, slot = divmod(int(number) // self.row_size, self.num_slots)
