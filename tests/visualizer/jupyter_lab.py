@@ -26,18 +26,15 @@ SETTINGS = {  # looking for news would ask outside
 }
 FLAGS = (
     *("--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.allow_root=True"),
-    *(
-        "--LabApp.expose_app_in_browser=True",
-        "--LabApp.news_url=",
-        "--LabApp.extension_manager=readonly",
-    ),
+    "--LabApp.expose_app_in_browser=True",
+    "--LabApp.extension_manager=readonly",
+    "--LabApp.news_url=",
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LanguageServerManager.autodetect=False",
-    *(
-        "--MappingKernelManager.cull_idle_timeout=300",
-        "--ServerApp.shutdown_no_activity_timeout=300",
-    ),
-)  # the last line ends what nobody ends, as when the tests are killed
+    # Tests that are killed end no server: then it ends its kernels and itself.
+    "--MappingKernelManager.cull_idle_timeout=300",
+    "--ServerApp.shutdown_no_activity_timeout=300",
+)
 PANEL = "[...jupyterapp.shell.widgets('main')].find(widget => widget.sessionContext)"
 
 
