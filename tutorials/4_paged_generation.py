@@ -57,7 +57,7 @@ llm.add_request(prompt, params)
 MemoryPlayer(llm)
 
 # %% [markdown]
-# Nothing has run yet: the player shows a request that waits, or nothing. It follows from here on.
+# Nothing has run yet, so the player is empty. It follows from here on: come back to it.
 #
 # A step has three parts: decide who computes what, call the model, choose a token. `schedule` is
 # the first. `build_batch` turns its decision into what the model is called with.
