@@ -36,7 +36,7 @@ def show_exercises() -> None:
     for exercise in EXERCISES:
         sign = Text("✓", "green") if exercise.number in solved else Text("·", "dim")
         table.add_row(sign, exercise.number, exercise.title, Text(exercise.signatures[0]))
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     console.print(table)
     done = sum(exercise.number in solved for exercise in EXERCISES)
     told = (
@@ -71,7 +71,7 @@ def show_hint(number: str, which: int) -> None:
         ConfigError: There is no such exercise, or only three hints.
     """
     exercise = find_exercise(number)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     console.print(f"Hint {which} of {NUM_HINTS}: {hint(exercise, which)}", markup=False)
 
 
@@ -114,7 +114,7 @@ def _no_input() -> Iterator[None]:
 
 def _show(verdict: Verdict) -> None:
     sign, color = _SIGNS[verdict.status]
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     head = f"Exercise {verdict.exercise.number}, {verdict.exercise.title}: {verdict.words}"
     console.print(Text.assemble((f"{sign} ", color), (head, "bold")))
     table = Table(box=None, pad_edge=False, show_header=False)

@@ -23,7 +23,7 @@ def learn(folder: Path | None, reset: int | None, opens_lab: bool) -> int:
     around = StudentFolder.around()
     here = StudentFolder(folder) if folder else around or StudentFolder(Path(USUAL))
     copied = here.update() if reset is None else here.reset(reset)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     console.print(_told(here, copied), markup=False)
     console.print(_progress(here), markup=False)
     if not opens_lab:

@@ -1,15 +1,16 @@
 """A student's copy of the tutorials, in which nothing of theirs is ever overwritten.
 
 A small file remembers what was copied, by its hash, and which exercises are solved. A file that is
-still as it was copied may be replaced by a newer one; any other belongs to the student.
+still as it was copied may be replaced by a newer one; any other belongs to the student. Each file
+is written beside its place and moved there: half of one would later be taken for the student's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,10 +54,16 @@ class StudentFolder:
         """Give the folder that `start` lies in, or the one of the usual name right below it.
 
         `start` is the current folder unless told.
+
+        Raises:
+            ConfigError: The current folder is gone.
         """
-        here = Path.cwd() if start is None else start
-        for path in (here, *here.resolve().parents, here / USUAL):
-            if (path / MARKER).is_file():
+        try:
+            here = Path.cwd() if start is None else start.absolute()
+        except OSError as e:
+            raise ConfigError(f"the current folder can't be read: {e.strerror}") from e
+        for path in (start or here, *Path(os.path.realpath(here)).parents, here / USUAL):
+            if os.path.isfile(path / MARKER):  # False, too, where one may not look
                 return cls(path)
         return None
 
@@ -64,8 +71,10 @@ class StudentFolder:
         """Copy what is missing, renew what is untouched, keep all else.
 
         Raises:
-            ConfigError: The folder can't be written, or its memory can't be read.
+            ConfigError: The folder can't be written, or is where the originals are, or its memory
+                can't be read.
         """
+        self._refuse_the_originals()
         memory, copied = self._recall(), Copied()
         with _writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -78,8 +87,10 @@ class StudentFolder:
         """Bring a chapter back as it was; what the student had is moved to a backup, not lost.
 
         Raises:
-            ConfigError: There is no such chapter, or the folder can't be written.
+            ConfigError: There is no such chapter, or the folder can't be written, or is where the
+                originals are.
         """
+        self._refuse_the_originals()
         names = [name for name in self._names() if _chapter(name) == chapter]
         if not names:
             there = sorted({c for c in map(_chapter, self._names()) if c is not None})
@@ -111,6 +122,11 @@ class StudentFolder:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def _refuse_the_originals(self) -> None:
+        """Refuse the package's own folder: what one writes there would be everybody's."""
+        if Path(os.path.realpath(self.path)).is_relative_to(os.path.realpath(self._source)):
+            raise ConfigError(f"{self.path}: here are the originals; name a folder of your own")
+
     def _names(self) -> list[str]:
         found = (path for pattern in _COPIED for path in sorted(self._source.glob(pattern)))
         return [path.relative_to(self._source).as_posix() for path in found]
@@ -129,16 +145,13 @@ class StudentFolder:
             copied.kept.append(name)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+        _write_whole(target, source.read_bytes())
         known[name] = newest
 
     def _set_aside(self, name: str, copied: Copied) -> None:
-        """Move what stands there to a place that is free."""
+        """Move what the student has there to a place that is free."""
         target = self.path / name
-        if not os.path.lexists(target):
-            return
-        if _is_copy_of(self._source / name, target):
-            target.unlink()
+        if not os.path.lexists(target) or _is_copy_of(self._source / name, target):
             return
         for place in _free_places(self.path / BACKUPS / name):
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -148,20 +161,20 @@ class StudentFolder:
 
     def _recall(self) -> dict[str, Any]:
         marker = self.path / MARKER
+        if not os.path.lexists(marker):
+            return {"files": {}, "solved": []}
+        if not os.path.isfile(marker):
+            raise ConfigError(f"{marker}: is no file; remove it to start over")
         try:
             memory = json.loads(marker.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {"files": {}, "solved": []}
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, RecursionError) as e:
             raise ConfigError(f"{marker}: can't be read ({e}); remove it to start over") from e
         if not _is_memory(memory):
             raise ConfigError(f"{marker}: is not as it was written; remove it to start over")
         return dict(memory)
 
     def _remember(self, memory: dict[str, Any]) -> None:
-        beside = self.path / f"{MARKER}.{os.getpid()}.part"
-        beside.write_text(json.dumps(memory, indent=1) + "\n", encoding="utf-8")
-        beside.replace(self.path / MARKER)
+        _write_whole(self.path / MARKER, f"{json.dumps(memory, indent=1)}\n".encode())
 
 
 class _writing:  # noqa: N801 (used as a function)
@@ -177,6 +190,16 @@ class _writing:  # noqa: N801 (used as a function)
         if isinstance(error, OSError):
             place = error.filename or self._folder
             raise ConfigError(f"{place}: can't be written: {error.strerror or error}") from error
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
 
 
 def _is_memory(memory: Any) -> bool:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from minipaged.errors import ConfigError
 from minipaged.exercises import student_folder
+from minipaged.exercises.chapter_1 import ex_1_1
+from minipaged.exercises.checking import check
+from minipaged.exercises.files import load_attempt, solution
 from minipaged.exercises.student_folder import MARKER, StudentFolder
 
 
@@ -123,13 +128,76 @@ def test_progress_is_remembered(folder: StudentFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    "memory", ["", "[]", "{}", '{"files": [], "solved": []}', '{"files": {}, "solved": [1]}', "\0"]
+    "memory",
+    [
+        *("", "[]", "{}", '{"files": [], "solved": []}', '{"files": {}, "solved": [1]}', "\0"),
+        "[" * 100_000,
+    ],
 )
 def test_a_broken_memory_is_one_line(folder: StudentFolder, memory: str) -> None:
     write(folder.path / MARKER, memory)
     with pytest.raises(ConfigError, match="remove it to start over") as caught:
         folder.update()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo] if hasattr(os, "mkfifo") else [Path.mkdir])
+def test_a_memory_that_is_no_file_is_one_line(
+    source: Path, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / MARKER)
+    with pytest.raises(ConfigError, match="is no file; remove it to start over"):
+        StudentFolder(tmp_path).update()
+
+
+@pytest.mark.parametrize("way", ["itself", "a link", "inside"])
+def test_the_originals_are_nobodys_folder(source: Path, tmp_path: Path, way: str) -> None:
+    (tmp_path / "link").symlink_to(source)
+    folder = {"itself": source, "a link": tmp_path / "link", "inside": source / "mine"}[way]
+    before = sorted(source.rglob("*"))
+    for act in (StudentFolder(folder).update, lambda: StudentFolder(folder).reset(2)):
+        with pytest.raises(ConfigError, match="here are the originals"):
+            act()
+    assert sorted(source.rglob("*")) == before
+
+
+def test_a_link_to_the_originals_does_not_cost_them(source: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "exercises").symlink_to(source / "exercises")
+    folder = StudentFolder(mine)
+    folder.update()
+    folder.reset(2)
+    assert (source / "exercises/ex_2_1.py").read_text(encoding="utf-8").startswith("first version")
+
+
+def test_half_a_file_is_never_there(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bytes = Path.write_bytes
+
+    def half(path: Path, content: bytes) -> int:
+        write_bytes(path, content[: len(content) // 2])
+        raise KeyboardInterrupt
+
+    folder = StudentFolder(tmp_path / "mine")
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(KeyboardInterrupt):
+        folder.update()
+    assert list(folder.path.iterdir()) == []
+    monkeypatch.undo()
+    monkeypatch.setattr(student_folder, "tutorials", lambda: source)
+    assert folder.update().kept == []
+
+
+def test_what_is_right_is_right_where_it_can_not_be_noted(
+    folder: StudentFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder.path / MARKER, "")
+    monkeypatch.chdir(folder.path)
+    verdict = check(ex_1_1, load_attempt(ex_1_1, solution(ex_1_1)))
+    assert verdict.passed
+    assert "it can't be noted" in verdict.words
 
 
 def test_a_folder_that_is_a_file_is_one_line(source: Path, tmp_path: Path) -> None:
