@@ -10,7 +10,7 @@ from minipaged.memory import events as ev
 from minipaged_visualizer.captions import SIGNS
 
 COPIED_FROM = "«"
-_STRONGEST = "!»«↓↑+=-"
+_STRONGEST = "!»«↓↑+=-k"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def changes_of(events: Iterable[ev.Event]) -> Changes:
 
 def _blocks(event: ev.Event) -> Iterator[int]:
     """Give the blocks of the pool that an event is about."""
-    if isinstance(event, ev.PrefixHit | ev.Released):
+    if isinstance(event, ev.PrefixHit | ev.Released | ev.KernelAccess):
         yield from event.blocks
     elif isinstance(event, ev.SwappedOut):
         yield from (source for source, _ in event.moves)

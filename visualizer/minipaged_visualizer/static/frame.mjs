@@ -2,7 +2,7 @@
 // focus. Made once for every picture; all parts draw from it.
 
 const COPIED_FROM = "«";
-const STRONGEST = "!»«↓↑+=-";
+const STRONGEST = "!»«↓↑+=-k";
 const TELLING = ["copy", "preempt", "swap_out", "swap_in", "evict", "hit", "fork", "reserve", "alloc",
   "finish", "release", "request"];
 // In a whole step, the focus moves only for what is rare.
@@ -32,7 +32,7 @@ export function changesOf(events, signs) {
 // The blocks that an event takes, shares or gives back.
 export function changedBlocks(event) {
   const { kind } = event;
-  if (kind === "hit" || kind === "release") return event.blocks;
+  if (["hit", "release", "kernel"].includes(kind)) return event.blocks;
   if (kind === "swap_out") return event.moves.map(([source]) => source);
   if (kind === "swap_in") return event.moves.map(([, target]) => target);
   if (kind === "copy") return [event.target];
