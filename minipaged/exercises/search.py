@@ -11,7 +11,8 @@ from hypothesis.errors import Flaky, NoSuchExample
 
 from minipaged.exercises.exercise import Counterexample, Exercise
 
-SECONDS = 8.0
+SECONDS = 4.0
+LONG = 1.0  # seconds; a case that takes longer is not made smaller
 
 _SETTINGS = settings(
     database=None,
@@ -27,7 +28,7 @@ class _OutOfTimeError(BaseException):
 def smallest_failure(exercise: Exercise, attempt: Any) -> Counterexample | None:
     """Give the smallest case that goes wrong, or None; the same attempt gets the same one.
 
-    After SECONDS the smallest one so far counts: an attempt that never ends takes its time.
+    After SECONDS the smallest one so far counts, and of an attempt that never ends the first one.
     """
     search = _Search(exercise, attempt)
     limited = settings(_SETTINGS, max_examples=exercise.max_cases)
@@ -49,11 +50,14 @@ class _Search:
         self.shortest: Counterexample | None = None
 
     def fails(self, case: Any) -> bool:
-        if self.shortest is not None and time.monotonic() > self._ends_at:
+        start = time.monotonic()
+        if self.shortest is not None and start > self._ends_at:
             raise _OutOfTimeError
         found = self._exercise.judge(self._attempt, case)
         if found is None:
             return False
         if self.shortest is None or len(found.case) <= len(self.shortest.case):
             self.shortest = found
+        if time.monotonic() - start > LONG:
+            raise _OutOfTimeError
         return True

@@ -255,3 +255,13 @@ def test_a_guess_is_set_beside_the_answer() -> None:
     assert reveal(0.996, 1.0, "why").is_right
     assert not reveal(0.5, 1.0, "why").is_right
     assert reveal(4, 5, "why").words == "You said 4. It is 5."
+
+
+def test_the_check_of_an_endless_loop_does_not_take_long() -> None:
+    def endless(block_ids: Any, start: int, stop: int, block_size: int) -> Any:
+        forever()
+
+    start = time.monotonic()
+    verdict = judged(endless)
+    assert time.monotonic() - start < 6
+    assert "did not end within 2 seconds" in str(verdict)
