@@ -14,8 +14,12 @@ from chromium import CHROMIUM, Chromium
 from hostile import hostile_trace
 from large_trace import Run
 from minipaged_visualizer import export_html
+from minipaged_visualizer.charts_page import charts_page
+from minipaged_visualizer.microscope_page import microscope_page, recording_of
+from minipaged_visualizer.side_by_side_page import side_by_side_html
 from scenes import everything
 
+from minipaged.lab.side_by_side import Scene, run_side_by_side
 from minipaged.memory.trace import Trace
 
 pytestmark = pytest.mark.browser
@@ -84,6 +88,36 @@ def test_axe_finds_nothing(
     for view, keys in VIEWS.items():
         browser.press(*keys)
         assert browser.evaluate(FOUND) == [], view
+
+
+def slabs_beside_pages() -> str:
+    runs = run_side_by_side(Scene())
+    return side_by_side_html(runs.slabs, runs.paged)
+
+
+OTHER_PAGES = {
+    "side by side": (slabs_beside_pages, ("ArrowRight", "b", "t", "?")),
+    "microscope": (lambda: microscope_page(recording_of("paged_decode")), ("n", "t", "?")),
+    "charts": (lambda: charts_page(everything()), ()),
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", OTHER_PAGES)
+def test_axe_finds_nothing_on_other_pages(
+    axe: str, browser: Chromium, tmp_path: Path, name: str, scheme: str
+) -> None:
+    make, keys = OTHER_PAGES[name]
+    path = tmp_path / "page.html"
+    path.write_text(make(), encoding="utf-8")
+    browser.emulate(prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
+    browser.open("about:blank")
+    browser.open(path.as_uri())
+    browser.evaluate(f"{axe}; 0")
+    assert browser.evaluate(FOUND) == []
+    for key in keys:
+        browser.press(key)
+        assert browser.evaluate(FOUND) == [], key
 
 
 def test_axe_finds_what_is_wrong(axe: str, browser: Chromium, tmp_path: Path) -> None:

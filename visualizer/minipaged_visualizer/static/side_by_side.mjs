@@ -205,7 +205,7 @@ export function start(document) {
       if (found) view.goTo(view.ticks.findLastIndex((number) => number <= Number(found[1])) + 1);
     };
     go();
-    main.append(view.root);
+    main.append(el("h1", { class: "mp-unseen" }, "minipaged: two runs, side by side"), view.root);
     addEventListener("hashchange", go);
     // Keys count wherever the focus is, as there is nothing else in the window.
     document.addEventListener("keydown", (event) => {

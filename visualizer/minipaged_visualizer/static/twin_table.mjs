@@ -12,7 +12,7 @@ export function textTable(models, moments) {
   const cells = (name) => moments.map((moment) => el("td", {}, moment[name].toLocaleString("en")));
   const heads = models.map((model) => el("th", { scope: "col" }, model.label));
   return el("table", {}, el("caption", {}, "Both runs at this step"),
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, ""), ...heads)),
+    el("thead", {}, el("tr", {}, el("td", {}, ""), ...heads)),
     el("tbody", {}, ...rows.map(([word, name]) => el("tr", {}, el("th", { scope: "row" }, word), ...cells(name))),
       el("tr", {}, el("th", { scope: "row" }, "who holds what"), ...moments.map(({ state }) => el("td", {}, ...holders(state))))));
 }
