@@ -398,7 +398,9 @@ def _run() -> int:
     except OSError as e:
         _drop_output()
         if not isinstance(e, BrokenPipeError):  # who reads no further needs no message
-            _tell(f"{e.filename or 'standard output'}: {e.strerror or e}")
+            is_missing = isinstance(e, FileNotFoundError)  # as is a current folder that was removed
+            nameless = "the current folder" if is_missing else "standard output"
+            _tell(f"{e.filename or nameless}: {e.strerror or e}")
         return 1
     except Exception as e:
         return _usage_error(e)

@@ -382,6 +382,17 @@ def test_a_full_disk_under_standard_output_is_one_line() -> None:
 
 
 @POSIX
+def test_a_current_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'rmdir "$PWD"; exec "$0" -m minipaged exercise', sys.executable]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=gone, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("minipaged: the current folder")
+    assert done.stderr.count("\n") == 1
+
+
+@POSIX
 def test_closed_streams_are_no_traceback() -> None:
     def closed(stream: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = ["sh", "-c", f'exec "$0" -m minipaged "$@" {stream}>&-', sys.executable]

@@ -49,8 +49,10 @@ def export(
         if path is not None and output.exists() and path.exists() and output.samefile(path):
             raise TraceError(f"{output}: this is the trace itself: it is not overwritten")
     draw = _drawing(name, step, event) if beside is None else _drawing_beside(beside)
-    page = None if beside else _kernel_page(source, name)
-    text = page or draw(Trace.load(source))
+    for path in (source, beside) if beside is not None else ():
+        if _is_kernel(path):
+            raise ConfigError(f"--beside is for traces: {path} is a recording of a kernel")
+    text = _kernel_page(source, name) or draw(Trace.load(source))
     write_whole(output, text)
     size = len(text.encode())
     print(f"{output}: {name}, {size / 1024:.0f} KiB")
@@ -67,13 +69,20 @@ def _kernel_page(source: Path, format_name: str) -> str | None:
     Raises:
         ConfigError: Another format is asked for.
     """
-    from minipaged_visualizer.microscope_page import microscope_page, recording_names, recording_of
+    from minipaged_visualizer.microscope_page import microscope_page, recording_of
 
-    if not is_recording(source) and (source.exists() or str(source) not in recording_names()):
+    if not _is_kernel(source):
         return None
     if format_name != "html":
         raise ConfigError(f"a recording of a kernel becomes html, not {format_name}")
-    return microscope_page(recording_of(str(source)))
+    return microscope_page(recording_of(source if source.exists() else str(source)))
+
+
+def _is_kernel(source: Path) -> bool:
+    """Tell whether this is a recording of a kernel; a file goes before one that is built in."""
+    from minipaged_visualizer.microscope_page import recording_names
+
+    return is_recording(source) if source.exists() else str(source) in recording_names()
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -26,6 +27,9 @@ FORMAT, VERSION = "minipaged-kernel-recording", 1
 KINDS = ("load", "store", "update", "join")
 MAX_BYTES = 2**24
 MAX_BLOCKS, MAX_BLOCK_SIZE, MAX_PARTS = 2**12, 2**10, 2**10
+# What a browser can draw: each slot, program and launch is an element, each token a bar.
+MAX_SLOTS, MAX_PROGRAMS, MAX_LAUNCHES, MAX_STEPS, MAX_TOKENS = 2**16, 2**12, 2**6, 2**12, 2**14
+_FIRST = re.compile(rb'\s*\{\s*"format"\s*:\s*"' + FORMAT.encode() + b'"')
 
 
 @dataclass(frozen=True)
@@ -140,10 +144,12 @@ class KernelRecording:
 
 
 def is_recording(path: str | Path) -> bool:
-    """Tell whether a file's first line says that it is a recording of a kernel."""
+    """Tell whether a file begins as a recording of a kernel does; a pipe is not looked into."""
     try:
+        if not Path(path).is_file():
+            return False
         with Path(path).open("rb") as file:
-            return file.read(60).startswith(f'{{"format":"{FORMAT}"'.encode())
+            return _FIRST.match(file.read(200)) is not None
     except OSError:
         return False
 
@@ -200,6 +206,7 @@ def parse(content: bytes) -> KernelRecording:
     header: KernelRecording = at("line 1", _parse_header, first)
     if is_cut_off or not others:
         raise ValueError("it is cut off: each line ends, and there is one program at least")
+    _at_most("programs", len(others), MAX_PROGRAMS)
     programs = (
         at(f"line {number}", partial(_parse_program, header), line)
         for number, line in enumerate(others, 2)
@@ -231,6 +238,8 @@ def _parse_program(header: KernelRecording, line: bytes) -> ProgramRun:
 def _check_header(header: KernelRecording) -> None:
     _within("block_size", header.block_size, 1, MAX_BLOCK_SIZE)
     _within("num_blocks", header.num_blocks, 1, MAX_BLOCKS)
+    _at_most("slots", header.num_blocks * header.block_size, MAX_SLOTS)
+    _at_most("launches", len(header.launches), MAX_LAUNCHES)
     for index, sequence in enumerate(header.sequences):
         needed = -(-sequence.num_tokens // header.block_size)
         if sequence.num_tokens < 0 or needed != len(sequence.blocks):
@@ -254,6 +263,8 @@ def _check_program(program: ProgramRun, header: KernelRecording) -> None:
         _within("program", axis, 0, size - 1)
     if not program.steps:
         raise ValueError("steps: there is none")
+    _at_most("steps", len(program.steps), MAX_STEPS)
+    _at_most("tokens", sum(len(step.tokens) for step in program.steps), MAX_TOKENS)
     for index, step in enumerate(program.steps):
         _check_step(index, step, program, header)
 
@@ -293,6 +304,11 @@ def _check_update(
 def _within(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise ValueError(f"{name} is {value}; it must be from {least} to {most}")
+
+
+def _at_most(name: str, number: int, most: int) -> None:
+    if number > most:
+        raise ValueError(f"{number} {name} are too many to be shown: at most {most}")
 
 
 def _all_within(name: str, values: Sequence[int], size: int) -> None:

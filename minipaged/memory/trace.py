@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from minipaged.errors import TraceError
 from minipaged.memory.events import Event, short
@@ -318,7 +318,8 @@ def _open_to_read(path: Path) -> BinaryIO:
         file = open(path, "rb")  # noqa: SIM115 (the reader closes it)
         if file.peek(2)[:2] != b"\x1f\x8b":
             return file
-        file.close()
-        return cast(BinaryIO, gzip.GzipFile(path, "rb"))
+        unzipped = gzip.GzipFile(fileobj=file, mode="rb")  # a pipe can't be opened a second time
+        unzipped.myfileobj = cast(Any, file)  # which is closed with it
+        return cast(BinaryIO, unzipped)
     except (OSError, ValueError) as e:
         raise TraceError(f"{path}: can't be read: {getattr(e, 'strerror', None) or e}") from e

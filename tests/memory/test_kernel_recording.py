@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,7 @@ MALFORMED = [
     (set_at(0, "launches", 0, "grid", [0, 1, 1]), r"launches: \[0\]: grid must be three sizes"),
     (set_at(0, "launches", []), "line 2: launch is 0"),
     (set_at(0, "launches", 0, {}), r"line 1: launches: \[0\]: kernel or file or grid .* missing"),
+    (set_at(0, "num_blocks", 2**40), "line 1: num_blocks is 1099511627776"),
     (set_at(1, "launch", 1), "line 2: launch is 1; it must be from 0 to 0"),
     (set_at(1, "program", [0, 1, 0]), "line 2: program is 1; it must be from 0 to 0"),
     (set_at(1, "program", [0]), "line 2: program must be three numbers"),
@@ -138,6 +140,54 @@ def test_what_is_malformed_is_one_line_that_names_the_place(
         KernelRecording.load(path)
     assert str(caught.value).startswith(f"{path}: line ")
     assert "\n" not in str(caught.value)
+
+
+def many(rows: Rows, what: str) -> None:
+    """Make a file that is well-formed, and more than a browser can draw."""
+    header, program = rows
+    if what == "slots":
+        header.update(num_blocks=4096, block_size=1024, sequences=[])
+    elif what == "launches":
+        header["launches"] *= 65
+    elif what == "programs":
+        rows += [program] * 4096
+    elif what == "steps":
+        program["steps"] = program["steps"][:1] * 4097
+    else:
+        state = program["steps"][2]["state"][0]
+        program["steps"][2]["tokens"] = [0] * 20_000
+        state["scores"] = state["weights"] = [0.5] * 20_000
+
+
+@pytest.mark.parametrize("what", ["slots", "launches", "programs", "steps", "tokens"])
+def test_more_than_can_be_drawn_is_refused(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    recording().save(path)
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    many(rows, what)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    with pytest.raises(TraceError, match=f"[0-9]+ {what} are too many to be shown: at most [0-9]+"):
+        KernelRecording.load(path)
+
+
+def test_a_recording_is_known_by_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    for line in (
+        b'{"format":"minipaged-kernel-recording",',
+        b' { "format" : "minipaged-kernel-recording"',
+    ):
+        path.write_bytes(line)
+        assert is_recording(path)
+    for line in (b"", b"{}", b'{"title": "minipaged-kernel-recording"', b"\x80"):
+        path.write_bytes(line)
+        assert not is_recording(path)
+    assert not is_recording(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with a name")
+def test_a_pipe_is_not_looked_into(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert not is_recording(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,13 @@ def test_the_command_tells_in_one_line(
     assert done.stdout == ""
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_a_trace_may_come_through_a_pipe(run: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "minipaged", "export", "/dev/stdin", "-o", "a.html"]
+    done = subprocess.run(command, input=run.read_bytes(), capture_output=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_the_command_draws_without_torch(run: Path, tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"

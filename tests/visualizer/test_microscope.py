@@ -24,6 +24,7 @@ from minipaged_visualizer.microscope_page import (
 from minipaged.commands.export import export
 from minipaged.errors import ConfigError, TraceError
 from minipaged.memory.kernel_recording import KernelRecording
+from minipaged.memory.trace import Trace, TraceHeader
 
 RECORDINGS = Path(browser_module.__file__).parent / "recordings"
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
@@ -110,6 +111,19 @@ def test_export_takes_a_name_or_a_file(tmp_path: Path) -> None:
 
 
 # --- in the browser
+
+
+def test_a_file_goes_before_a_recording_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recording_of("kv_write").save("paged_decode")
+    export(Path("paged_decode"), Path("page.html"))
+    assert recording_of("kv_write").title in Path("page.html").read_text("utf-8")
+    Trace(TraceHeader(4, 4)).save("a.jsonl")
+    for pair in ([Path("kv_write"), Path("a.jsonl")], [Path("a.jsonl"), Path("paged_decode")]):
+        with pytest.raises(ConfigError, match=r"--beside is for traces: .* recording of a kernel"):
+            export(pair[0], Path("two.html"), beside=pair[1])
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from minipaged.lab.simulator import simulate
 from minipaged.lab.waste import measure
 from minipaged.lab.workloads import requests
 from minipaged.memory.contiguous import ContiguousManager
-from minipaged.memory.events import BlockAllocated
+from minipaged.memory.events import BlockAllocated, Requested
 from minipaged.memory.replay import Replay
 from minipaged.memory.reservation import ReservePow2
 from minipaged.memory.trace import Trace, TraceHeader, TraceStep
@@ -358,6 +358,15 @@ def test_a_trace_that_contradicts_itself_is_one_clear_error() -> None:
     wrong.steps.append(TraceStep(99, 0, 0, "", (BlockAllocated(77, 5, 0, "append"),)))
     with pytest.raises(TraceError, match=r"the right one: step 99, event 0 \(alloc\): seq 77"):
         side_by_side_html(everything(), wrong)
+
+
+def test_numbers_that_a_browser_would_round_are_one_clear_error() -> None:
+    large = everything()
+    large.steps.append(
+        TraceStep(99, 0, 0, "", (Requested(2**53, "", 1), Requested(2**53 + 1, "", 1)))
+    )
+    with pytest.raises(TraceError, match=r"the left one: step 99, event 0 .* is too large"):
+        side_by_side_html(large, everything())
 
 
 def test_the_page_asks_for_nothing_and_ends_no_script() -> None:

@@ -54,6 +54,15 @@ def _write_words() -> str:
 
 def step_payload(step: TraceStep) -> dict[str, Any]:
     """Give one step with its captions."""
+    return {**plain_step(step), "captions": step_captions(step.events)}
+
+
+def plain_step(step: TraceStep) -> dict[str, Any]:
+    """Give one step without captions.
+
+    Raises:
+        TraceError: A number is too large for a browser; the message names the place.
+    """
     place = f"step {step.step}"
     _check_numbers(place, [step.step, step.prefill_tokens, step.decode_tokens])
     events = [to_json(event) for event in step.events]
@@ -65,7 +74,6 @@ def step_payload(step: TraceStep) -> dict[str, Any]:
         "decode_tokens": step.decode_tokens,
         "note": step.note,
         "events": events,
-        "captions": step_captions(step.events),
     }
 
 

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from minipaged.errors import TraceError
-from minipaged.memory.events import to_json
-from minipaged.memory.replay import IntegrityError
 from minipaged.memory.trace import Trace
 from minipaged_visualizer.html_page import check, make_page
-from minipaged_visualizer.payload import header_payload
+from minipaged_visualizer.payload import header_payload, plain_step
 
 ENTRY = "side_by_side"
 
@@ -20,6 +18,7 @@ def side_by_side_html(left: Trace, right: Trace) -> str:
 
     Raises:
         IntegrityError: One of them contradicts itself; the message names it and the place.
+        TraceError: One of them has a number that is too large for a browser.
     """
     payload = side_by_side_payload(left, right)
     title = payload["title"] or "Two runs, side by side"
@@ -31,15 +30,17 @@ def side_by_side_payload(left: Trace, right: Trace) -> dict[str, Any]:
 
     Raises:
         IntegrityError: One of them contradicts itself; the message names it and the place.
+        TraceError: One of them has a number that is too large for a browser.
     """
-    sides = {"left": left, "right": right}
-    for name, trace in sides.items():
+    title = left.header.title if left.header.title == right.header.title else ""
+    payload: dict[str, Any] = {"title": title}
+    for name, trace in {"left": left, "right": right}.items():
         try:
             check(trace)
-        except IntegrityError as e:
-            raise IntegrityError(f"the {name} one: {e}") from e
-    title = left.header.title if left.header.title == right.header.title else ""
-    return {"title": title, **{name: _payload(trace) for name, trace in sides.items()}}
+            payload[name] = _payload(trace)
+        except TraceError as e:
+            raise type(e)(f"the {name} one: {e}") from e
+    return payload
 
 
 def trace_of(source: object) -> Trace:
@@ -58,14 +59,5 @@ def trace_of(source: object) -> Trace:
 
 def _payload(trace: Trace) -> dict[str, Any]:
     """Give a trace without captions: this view has words of its own."""
-    rows = [
-        {
-            "step": step.step,
-            "prefill_tokens": step.prefill_tokens,
-            "decode_tokens": step.decode_tokens,
-            "note": step.note,
-            "events": [to_json(event) for event in step.events],
-        }
-        for step in trace.all_steps()
-    ]
+    rows = [plain_step(step) for step in trace.all_steps()]
     return {"header": header_payload(trace.header)["header"], "steps": rows}
