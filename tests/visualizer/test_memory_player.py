@@ -22,7 +22,14 @@ from minipaged.memory import events as ev
 from minipaged.memory.trace import Trace
 
 pytest.importorskip("anywidget")
-from minipaged_visualizer.memory_player import MOST_EVENTS_A_MESSAGE, UPDATES_A_SECOND, MemoryPlayer
+from minipaged_visualizer import memory_player
+from minipaged_visualizer.memory_player import (
+    LOOKS_A_SECOND_AT_REST,
+    MOST_EVENTS_A_MESSAGE,
+    MOST_STEPS_A_MESSAGE,
+    UPDATES_A_SECOND,
+    MemoryPlayer,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -107,6 +114,20 @@ def test_when_a_run_rests_the_whole_trace_is_kept_for_a_reload(play: Any) -> Non
     wait_until(lambda: len(player._payload["steps"]) == 2)
 
 
+def test_a_run_that_rests_is_looked_at_less_often(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_player, "_AT_REST_AFTER", 2)
+    script = running_script()
+    player, looks = play(script.trace), []
+    push = player.push
+    player.push = lambda: looks.append(time.monotonic()) or push()
+    wait_until(lambda: len(looks) == 6)
+    assert looks[5] - looks[2] > 2.5 / LOOKS_A_SECOND_AT_REST
+    script.step()
+    wait_until(lambda: len(player.sent) == 1)
+
+
 def test_what_a_view_missed_is_sent_again(play: Any) -> None:
     player = play(everything())
     player._answer(player, {"type": "resend", "first": 14}, [])
@@ -135,6 +156,15 @@ def test_a_run_faster_than_a_browser_floods_nobody(play: Any) -> None:
     assert len(sizes) <= (time.monotonic() - start) * UPDATES_A_SECOND + 4
     rows = [row["step"] for message in player.sent for row in message["steps"]]
     assert rows == list(range(1, 3001))
+
+
+def test_many_steps_without_events_are_several_messages(play: Any) -> None:
+    script = running_script()
+    player = play(script.trace)
+    for _ in range(2 * MOST_STEPS_A_MESSAGE):
+        script.trace.end_step(0, 0, "")
+    wait_until(lambda: player._num_sent == 2 * MOST_STEPS_A_MESSAGE + 1)
+    assert max(len(message["steps"]) for message in player.sent) <= MOST_STEPS_A_MESSAGE
 
 
 def test_a_step_that_is_too_much_for_a_message_goes_alone(play: Any) -> None:

@@ -5,29 +5,30 @@
 
 A thread looks at a live trace 20 times a second and sends the steps that came since. So the engine
 knows nothing of its watcher, and a cell that runs for minutes is seen from its first step. A run
-faster than a browser can draw floods nobody: what is too much for one message follows later.
+faster than a browser can draw floods nobody: what is too much for one message follows later. Nobody
+can tell whether a run that rests will go on: it is looked at 4 times a second.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
-from minipaged.errors import TraceError
-from minipaged.memory.trace import Trace
 from minipaged_visualizer.browser_module import style, widget_module
-from minipaged_visualizer.html_page import export_html, to_html
+from minipaged_visualizer.given_trace import trace_of
+from minipaged_visualizer.html_page import to_html, write_page
 from minipaged_visualizer.payload import step_payload, trace_payload
 
 UPDATES_A_SECOND = 20
+LOOKS_A_SECOND_AT_REST = 4
 MOST_EVENTS_A_MESSAGE = 2000
-_CHECKPOINT_AFTER = 2 * UPDATES_A_SECOND  # idle looks, until the whole trace is kept for a reload
+MOST_STEPS_A_MESSAGE = 2000
+_AT_REST_AFTER = 2 * UPDATES_A_SECOND  # idle looks; then the whole trace is kept for a reload
 
 
 class MemoryPlayer(anywidget.AnyWidget):
@@ -50,7 +51,7 @@ class MemoryPlayer(anywidget.AnyWidget):
     def __init__(self, source: object, *, at_end: bool = False) -> None:
         self._is_closed = threading.Event()  # first: a widget that fails is closed, too
         self._thread: threading.Thread | None = None
-        self._trace = _trace_of(source)
+        self._trace = trace_of(source)
         steps = list(self._trace.steps)
         self._num_sent = self._num_kept = len(steps)
         super().__init__(
@@ -72,10 +73,15 @@ class MemoryPlayer(anywidget.AnyWidget):
         return self._num_sent - first
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """Give the trace so far as a page that stands alone; with a path, write it there, too."""
+        """Give the trace so far as a page that stands alone; with a path, write it there, too.
+
+        Raises:
+            TraceError: It can't be written.
+        """
+        text = to_html(self._trace)
         if path is not None:
-            export_html(self._trace, path)
-        return to_html(self._trace)
+            write_page(path, text)
+        return text
 
     def close(self) -> None:
         """Stop watching, and take the widget from the notebook."""
@@ -85,10 +91,12 @@ class MemoryPlayer(anywidget.AnyWidget):
         super().close()
 
     def _follow(self) -> None:
-        idle = 0
-        while not self._is_closed.wait(1 / UPDATES_A_SECOND):
+        idle, looks_a_second = 0, UPDATES_A_SECOND
+        while not self._is_closed.wait(1 / looks_a_second):
             idle = 0 if self.push() else idle + 1
-            if idle >= _CHECKPOINT_AFTER and self._num_kept != self._num_sent:
+            is_at_rest = idle >= _AT_REST_AFTER
+            looks_a_second = LOOKS_A_SECOND_AT_REST if is_at_rest else UPDATES_A_SECOND
+            if is_at_rest and self._num_kept != self._num_sent:
                 self._keep()
 
     def _keep(self) -> None:
@@ -102,7 +110,7 @@ class MemoryPlayer(anywidget.AnyWidget):
         """Send the steps from `first` on, as many as one message may hold, and tell how many."""
         rows: list[dict[str, Any]] = []
         num_events = 0
-        for step in islice(self._trace.steps, first, None):
+        for step in self._trace.steps[first : first + MOST_STEPS_A_MESSAGE]:
             if rows and num_events + len(step.events) > MOST_EVENTS_A_MESSAGE:
                 break
             rows.append(step_payload(step))
@@ -118,12 +126,3 @@ class MemoryPlayer(anywidget.AnyWidget):
             with self._lock:
                 if isinstance(first, int) and 0 <= first < self._num_sent:
                     self._num_sent = first
-
-
-def _trace_of(source: object) -> Trace:
-    if isinstance(source, str | Path):
-        return Trace.load(source)
-    trace = source if isinstance(source, Trace) else getattr(source, "trace", None)
-    if not isinstance(trace, Trace):
-        raise TraceError("nothing to play: give a trace, its file, or an LLM built with trace=True")
-    return trace

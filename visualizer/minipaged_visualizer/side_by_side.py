@@ -13,13 +13,13 @@ from pathlib import Path
 import anywidget
 import traitlets
 
-from minipaged.errors import TraceError
 from minipaged_visualizer.browser_module import style, widget_module
+from minipaged_visualizer.given_trace import trace_of
+from minipaged_visualizer.html_page import write_page
 from minipaged_visualizer.side_by_side_page import (
     ENTRY,
     side_by_side_html,
     side_by_side_payload,
-    trace_of,
 )
 
 
@@ -31,7 +31,7 @@ class SideBySide(anywidget.AnyWidget):
         right: Another one, of any length and pool.
 
     Raises:
-        TraceError: A file is no trace or is malformed, or an LLM keeps no trace.
+        TraceError: A file is no trace, malformed or contradicts itself, or an LLM keeps no trace.
     """
 
     _esm = widget_module(ENTRY)
@@ -43,11 +43,12 @@ class SideBySide(anywidget.AnyWidget):
         super().__init__(_payload=side_by_side_payload(*self._traces))
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """Give both as a page that stands alone; with a path, write it there, too."""
+        """Give both as a page that stands alone; with a path, write it there, too.
+
+        Raises:
+            TraceError: It can't be written.
+        """
         text = side_by_side_html(*self._traces)
         if path is not None:
-            try:
-                Path(path).write_text(text, encoding="utf-8", newline="\n")
-            except OSError as e:
-                raise TraceError(f"{path}: can't be written: {e.strerror or e}") from e
+            write_page(path, text)
         return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from minipaged.errors import TraceError
@@ -41,20 +40,6 @@ def side_by_side_payload(left: Trace, right: Trace) -> dict[str, Any]:
         except TraceError as e:
             raise type(e)(f"the {name} one: {e}") from e
     return payload
-
-
-def trace_of(source: object) -> Trace:
-    """Give a trace from a path, a Trace, or what has one in its attribute `trace`.
-
-    Raises:
-        TraceError: There is none, or the file is malformed.
-    """
-    if isinstance(source, str | Path):
-        return Trace.load(source)
-    trace = source if isinstance(source, Trace) else getattr(source, "trace", None)
-    if not isinstance(trace, Trace):
-        raise TraceError("nothing to show: give a trace, its file, or an LLM built with trace=True")
-    return trace
 
 
 def _payload(trace: Trace) -> dict[str, Any]:
