@@ -316,6 +316,24 @@ def test_in_a_notebook_keys_stay_in_the_widget_and_two_views_are_two(
 
 
 @needs_chromium
+@pytest.mark.parametrize("name", recording_names())
+def test_steps_without_details_have_words(browser: Chromium, tmp_path: Path, name: str) -> None:
+    recording = recording_of(name)
+    bare = tuple(
+        replace(
+            program,
+            steps=tuple(replace(s, values=(), slots=(), box=(), heads=()) for s in program.steps),
+        )
+        for program in recording.programs[:2]
+    )
+    open_page(browser, tmp_path, replace(recording, programs=bare))
+    for _ in range(sum(len(program.steps) for program in bare)):
+        assert not re.search(r"NaN|undefined|null|Infinity", text_of(browser, ".mp-caption"))
+        browser.press("n")
+    assert_quiet(browser)
+
+
+@needs_chromium
 def test_a_payload_that_is_none_is_one_message(browser: Chromium, tmp_path: Path) -> None:
     broken = replace(recording_of("kv_write"), programs=())
     open_page(browser, tmp_path, broken)

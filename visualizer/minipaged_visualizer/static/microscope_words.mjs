@@ -13,7 +13,8 @@ export function inWords(moment) {
   const { step } = moment;
   if (step.kind === "update") return updateInWords(moment);
   if (step.kind === "join") return joinInWords(moment);
-  const words = WORDS[`${step.kind} ${step.tensor}`];
+  const what = `${step.kind} ${step.tensor}`;
+  const words = step[NEEDED[what]]?.length === 0 ? undefined : WORDS[what];
   return words ? words(moment) : `${step.kind === "store" ? "Writes" : "Reads"} ${placeOf(step)}.`;
 }
 
@@ -75,6 +76,12 @@ const WORDS = {
   "store output": (moment) => (moment.rounds[0]?.isJoin
     ? "Stores the output: the attention of the parts, weighed."
     : `All blocks are seen. The weighted sum, divided by ${total(moment)}, is the output.`),
+};
+
+// What a sentence is about; a recording of somebody else's may lack it.
+const NEEDED = {
+  "load pairs": "values", "load slot_mapping": "values", "load block_tables": "values",
+  "store key_cache": "slots", "store value_cache": "slots", "load cache": "box", "store cache": "box",
 };
 
 function entryInWords(moment) {
