@@ -29,6 +29,7 @@ from minipaged.memory.events import (
     Preempted,
     Sampled,
     SlabReserved,
+    short,
 )
 from minipaged.memory.kv_cache_manager import KVCacheManager
 from minipaged.memory.manager import MemoryManager
@@ -87,11 +88,9 @@ class Scene:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise ConfigError(f"a policy is max, pow2 or oracle, not {self.policy!r}")
-        for name, most in (("num_blocks", 4096), ("block_size", 256)):
-            if not 1 <= getattr(self, name) <= most:
-                raise ConfigError(f"{name} must be 1 to {most}, not {getattr(self, name)}")
-        if not 1 <= self.num_requests <= _MOST_REQUESTS:
-            raise ConfigError(f"requests must be 1 to {_MOST_REQUESTS}, not {self.num_requests}")
+        _check_size("num_blocks", self.num_blocks, 4096)
+        _check_size("block_size", self.block_size, 256)
+        _check_size("requests", self.num_requests, _MOST_REQUESTS)
         if self.num_slots < _LEAST_SLOTS:
             raise ConfigError(
                 f"a pool of {self.num_blocks} blocks of {self.block_size} is too small: "
@@ -132,6 +131,11 @@ class Scene:
         for number, (prompt, new) in enumerate(drawn):
             words = _story(f"story {self.seed} {number}", prompt + new)
             yield LabRequest(float(number // _ARRIVALS), prompt, new, token_ids=words)
+
+
+def _check_size(name: str, value: object, most: int) -> None:
+    if type(value) is not int or not 1 <= value <= most:
+        raise ConfigError(f"{name} must be 1 to {most}, not {short(value)}")
 
 
 class SideBySideRuns(NamedTuple):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from minipaged.errors import ConfigError
 from minipaged.exercises.catalog import find_exercise
 from minipaged.exercises.files import load_attempt, solution
 from minipaged.memory.trace import Trace
@@ -116,6 +117,17 @@ def test_the_file_is_run_as_it_is_now(tmp_path: Path) -> None:
         file.write_text(f"def slot_mapping(): return {number}\n", encoding="utf-8")
         os.utime(file, (10**9, 10**9))
         assert load_attempt(SLOTS, file)() == number
+
+
+def test_a_file_that_never_ends_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minipaged.exercises.files.LOAD_SECONDS", 0.3)
+    (tmp_path / "mine.py").write_text("while True: pass\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="did not end within"):
+        load_attempt(SLOTS, tmp_path / "mine.py")
+    with pytest.raises(ConfigError, match="there is no such file but a folder"):
+        load_attempt(SLOTS, tmp_path)
 
 
 def test_only_traces_are_replaced_or_removed(tmp_path: Path) -> None:

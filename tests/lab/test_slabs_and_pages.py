@@ -142,8 +142,13 @@ def test_nothing_is_found_in_a_cache() -> None:
         ({"policy": "best"}, "a policy is max, pow2 or oracle, not 'best'"),
         ({"num_blocks": 3}, "a pool of 3 blocks of 4 is too small: 12 slots, at least 48"),
         ({"num_blocks": 10**6}, "num_blocks must be 1 to 4096, not 1000000"),
+        ({"num_blocks": 28.0}, "num_blocks must be 1 to 4096, not 28.0"),
+        ({"num_blocks": "28"}, "num_blocks must be 1 to 4096, not '28'"),
+        ({"num_blocks": None}, "num_blocks must be 1 to 4096, not None"),
         ({"block_size": 0}, "block_size must be 1 to 256, not 0"),
+        ({"block_size": True}, "block_size must be 1 to 256, not True"),
         ({"num_requests": 0}, "requests must be 1 to 1000, not 0"),
+        ({"num_requests": 10**9}, "requests must be 1 to 1000, not 1000000000"),
     ],
 )
 def test_a_scene_that_can_not_be_is_one_clear_line(options: dict, words: str) -> None:
