@@ -112,15 +112,12 @@ def _tell_fork(scene: Scene, deed: Deed) -> str:
 
 
 def _show_fork(case: Case) -> None:
-    """Show the references that were taken; at the first that was not, it stops."""
+    """Show the child's table with the references that it must have, as far as it makes sense."""
     stage, deed, mine = case.scene.stage, case.deed, case.mine
     if stage.happens(Forked(deed.seq, deed.child)):
         return
     for index, block in enumerate(mine.tables.get(letter(deed.child), [])):
-        is_taken = block in range(len(mine.ref_counts)) and (
-            mine.ref_counts[block] == case.right.ref_counts[block]
-        )
-        if not is_taken or stage.happens(BlockShared(deed.child, index, block)):
+        if stage.happens(BlockShared(deed.child, index, block)):
             return
 
 

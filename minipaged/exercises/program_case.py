@@ -6,6 +6,7 @@ The cause is told from what was read, as far as that was wrong; only then from n
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, NamedTuple
 
 import torch
@@ -23,9 +24,11 @@ from minipaged.exercises.scored_context import (
 from minipaged.memory.events import KernelAccess
 
 _SCALE = 0.5
+_WIDTH = 40  # of a line of code in a sentence
 _LARGE = 88  # exp of more is infinite
 _NO_BLOCK = 2**30  # what lies in the table beyond the context
 _CACHE = ("key_cache", "value_cache")
+_POINTER_AS_TENSOR = re.compile(r"\b(key_cache|value_cache|block_table)\[")
 
 
 class ProgramCase(NamedTuple):
@@ -113,17 +116,26 @@ def _why_read(case: ProgramCase, reads: list[KernelAccess], access: KernelAccess
     if strangers:
         index = len({read.blocks for read in reads if read.tensor == access.tensor}) - 1
         entry = min(index, len(context.table) - 1)
+        size = context.block_size * case.num_kv_heads * HEAD_DIM
         return (
-            f"line {access.line} reads {blocks(strangers)} of {access.tensor}, where B's tokens "
-            f"lie: entry {entry} of A's table says block {context.table[entry]}"
+            f"{_line(access)} reads {blocks(strangers)} of {access.tensor}, where B's tokens "
+            f"lie: entry {entry} of A's table says block {context.table[entry]}, which begins at "
+            f"element {context.table[entry] * size} "
+            "(block * BLOCK_SIZE * NUM_KV_HEADS * HEAD_DIM)"
         )
     if access.heads != (case.kv_head,):
         return (
-            f"line {access.line} reads KV head {' and '.join(map(str, access.heads))} of "
+            f"{_line(access)} reads KV head {' and '.join(map(str, access.heads))} of "
             f"{access.tensor}; this program is KV head {case.kv_head}'s. A token's heads lie side "
             "by side: ((block * BLOCK_SIZE + slot) * NUM_KV_HEADS + kv_head) * HEAD_DIM"
         )
     return ""
+
+
+def _line(access: KernelAccess) -> str:
+    code = access.code.strip()
+    code = code if len(code) <= _WIDTH else f"{code[: _WIDTH - 1]}…"
+    return f"line {access.line}" + (f", {code!r}," if code else "")
 
 
 def _why_raised(case: ProgramCase, reads: list[KernelAccess], got: Raised) -> str:
@@ -133,6 +145,10 @@ def _why_raised(case: ProgramCase, reads: list[KernelAccess], got: Raised) -> st
             f"there is no such address. The table of {len(case.context.scores)} tokens has {size} "
             f"entr{'y' if size == 1 else 'ies'}; what lies behind it names no block"
         )
+    pointer = _POINTER_AS_TENSOR.search(got.error)
+    if pointer:
+        name = pointer[1]
+        return f"{name} is a pointer, no tensor: add a number to it, tl.load({name} + number)"
     place = f"after reading {blocks(reads[-1].blocks)}" if reads else "before any key was read"
     return f"the program stopped {place}"
 
@@ -143,7 +159,8 @@ def _why_numbers(case: ProgramCase, got: Tensor) -> str:
         return _why_not_finite(case)
     for mistake, words in _MISTAKES.items():
         if close(got, _softmax_with(case, mistake)):
-            return words.format(last=case.context.table[-1], larger=_larger(case))
+            told = words.format(last=case.context.table[-1], larger=_larger(case))
+            return told + (_EACH_ROW if mistake in _OF_ROWS and case.group > 1 else "")
     return "every block was read, but largest, total or weighted is not updated as it should be"
 
 
@@ -175,6 +192,10 @@ _MISTAKES = {
     "division": "the weighted values were not divided by total",
     "last": "only block {last} counts: what the blocks before it gave was forgotten",
 }
+
+
+_OF_ROWS = ("total", "weighted", "both")
+_EACH_ROW = ". Each query head is a row and has a factor of its own: rescale[:, None] for weighted"
 
 
 def _larger(case: ProgramCase) -> int:

@@ -8,6 +8,8 @@ from minipaged.exercises.attempt import Raised
 from minipaged.exercises.sharing import Deed, PlainMemory, Scene, letter, pairs
 from minipaged.memory.kv_cache_manager import BlockMove
 
+_IN_VAIN = ". What fork returns is not used: it changes tables and ref_counts themselves"
+
 
 class Case(NamedTuple):
     """A deed that an attempt had its hands in: before, and what came of it."""
@@ -71,7 +73,8 @@ def why_fork(case: Case) -> str:
     parent, child = letter(case.deed.seq), letter(case.deed.child)
     tables, right = case.mine.tables, case.right.tables
     if child not in tables:
-        return f"{child} has no table: it could not read the text that it goes on with"
+        vain = "" if case.answer is None else _IN_VAIN
+        return f"{child} has no table: it could not read the text that it goes on with{vain}"
     if tables[child] != right[child]:
         return (
             f"{child} goes on with {parent}'s text, so its table must name {parent}'s blocks in "
@@ -79,7 +82,7 @@ def why_fork(case: Case) -> str:
         )
     if tables != right:
         return f"only {child}'s table is new; all others stay as they were"
-    return _why_count(case)
+    return f"{_why_count(case)}{_IN_VAIN if case.answer is not None else ''}"
 
 
 def why_append(case: Case) -> str:
@@ -176,17 +179,19 @@ def _why_count(case: Case) -> str:
     """Tell about the first reference count that is wrong."""
     rows = zip(case.mine.ref_counts, case.right.ref_counts, strict=False)
     for block, (mine, right) in enumerate(rows):
-        stands = f"block {block} stands in the tables of {case.holders(block)}"
+        holders = case.holders(block)
+        tables = "tables" if " and " in holders else "table"
+        stands = f"block {block} stands in the {tables} of {holders}"
         if mine < right and right == 1:
-            return f"{stands}, but its reference count is {mine}: it may be given away under it"
+            return f"{stands}, but your ref_counts say {mine}: it may be given away under it"
         if mine < right:
             return (
-                f"{stands}, but its reference count is {mine}: a reference was not taken, so the "
+                f"{stands}, but your ref_counts say {mine}: a reference was not taken, so the "
                 "block is given away while somebody still reads it"
             )
         if mine > right:
             return (
-                f"{stands}, but its reference count is {mine}: a reference too many, so it will "
+                f"{stands}, but your ref_counts say {mine}: a reference too many, so it will "
                 "never be free again"
             )
     return ""
@@ -225,4 +230,7 @@ def _why_free_list(case: Case) -> str:
                 f"nobody holds block {block} any more, but it is not in the free list: it is lost "
                 "for ever"
             )
-    return f"the blocks come free in the order {right}, tail first and behind the others"
+    return (
+        f"free_list should be {right}: a block is taken from its front and given back at its end, "
+        "behind the others, a table's tail first"
+    )
