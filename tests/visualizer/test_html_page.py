@@ -229,6 +229,25 @@ def test_keyboard_alone_chooses_a_block_and_reads_its_history(
 
 
 @needs_chromium
+def test_what_is_pressed_keeps_the_focus(browser: Chromium, tmp_path: Path) -> None:
+    open_page(browser, tmp_path, COPIES, "#1")
+    pressed = "[...document.querySelectorAll('.mp-happened .mp-line-button')].indexOf({})"
+    browser.evaluate("document.querySelectorAll('.mp-happened .mp-line-button')[2].focus()")
+    browser.press("Enter")
+    assert "event 3 of" in text_of(browser, ".mp-place")
+    assert browser.evaluate(pressed.format("document.activeElement")) == 2
+    browser.evaluate("document.querySelector('.mp-block-button').click()")
+    browser.settle()
+    browser.evaluate("document.querySelector('.mp-explain .mp-small').focus()")
+    browser.press("Enter")  # it closes what it stands in: the player itself is there to go on
+    assert browser.evaluate("document.activeElement.ariaLabel") == "Memory player"
+    browser.evaluate("document.querySelector('.mp-rail').focus()")
+    browser.press("t")  # it hides what has the focus
+    assert browser.evaluate("document.activeElement.ariaLabel") == "Memory player"
+    assert_quiet(browser)
+
+
+@needs_chromium
 def test_it_plays_pauses_and_ends(browser: Chromium, tmp_path: Path) -> None:
     open_page(browser, tmp_path, everything())
     browser.press("+", "+", "+", "+", "+", " ")

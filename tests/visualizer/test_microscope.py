@@ -23,7 +23,7 @@ from minipaged_visualizer.microscope_page import (
 
 from minipaged.commands.export import export
 from minipaged.errors import ConfigError, TraceError
-from minipaged.memory.kernel_recording import KernelRecording
+from minipaged.memory.kernel_recording import KernelRecording, ProgramRun
 from minipaged.memory.trace import Trace, TraceHeader
 
 RECORDINGS = Path(browser_module.__file__).parent / "recordings"
@@ -47,6 +47,12 @@ def hostile_recording() -> KernelRecording:
         for program in recording.programs
     )
     return replace(recording, title=TOKENS[0], launches=(launch,), programs=programs)
+
+
+def merged(recording: KernelRecording) -> ProgramRun:
+    """All its steps, as if one program had taken them."""
+    steps = tuple(step for program in recording.programs for step in program.steps)
+    return replace(recording.programs[0], steps=steps)
 
 
 # --- which recording
@@ -239,7 +245,47 @@ def test_keys_and_buttons_lead_everywhere(browser: Chromium, tmp_path: Path) -> 
     assert "New maximum" in rows[9] or "No score above" in rows[9]
     browser.press("t")
     browser.evaluate("document.querySelectorAll('.mk-program')[4].click()")
+    browser.settle()
     assert text_of(browser, ".mp-place").startswith("program (2, 0), sequence C")
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_what_is_pressed_keeps_the_focus(browser: Chromium, tmp_path: Path) -> None:
+    open_page(browser, tmp_path, recording_of("paged_decode"), "#10")
+    active = "document.activeElement.innerText"
+    browser.evaluate("document.querySelectorAll('.mk-rows button')[1].focus()")
+    browser.press("Enter")
+    assert text_of(browser, ".mk-rows [aria-pressed=true]") == "head 1"
+    assert browser.evaluate(active) == "head 1"
+    browser.press("t")
+    browser.evaluate("document.querySelectorAll('.mp-text button')[3].focus()")
+    browser.press("Enter")
+    assert "step 4 of" in text_of(browser, ".mp-place")
+    assert browser.evaluate(active) == "4"
+    assert_quiet(browser)
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("place", "step"), [("#3", 4), ("#3.7", 4), ("#-3", 1), ("#x", 1), ("#999999", 21), ("#1e1", 2)]
+)
+def test_an_address_names_a_step(browser: Chromium, tmp_path: Path, place: str, step: int) -> None:
+    recording = recording_of("kv_write")
+    alone = replace(recording, programs=(merged(recording),))
+    open_page(browser, tmp_path, alone, place)
+    assert f"step {step} of 21" in text_of(browser, ".mp-place")
+    assert_quiet(browser)
+
+
+@needs_chromium
+def test_a_run_of_one_step_plays_and_ends(browser: Chromium, tmp_path: Path) -> None:
+    program = recording_of("kv_write").programs[0]
+    short = replace(program, steps=program.steps[:1])
+    open_page(browser, tmp_path, replace(recording_of("kv_write"), programs=(short,)))
+    browser.press("+", "+", "+", "+", "+", " ")
+    browser.wait_until("document.querySelector('.mp-play path').getAttribute('d').length < 15")
+    assert "step 1 of 1" in text_of(browser, ".mp-place")
     assert_quiet(browser)
 
 
@@ -337,7 +383,7 @@ def test_steps_without_details_have_words(browser: Chromium, tmp_path: Path, nam
 def test_a_payload_that_is_none_is_one_message(browser: Chromium, tmp_path: Path) -> None:
     broken = replace(recording_of("kv_write"), programs=())
     open_page(browser, tmp_path, broken)
-    assert "This recording can’t be shown" in text_of(browser, "[role=alert]").replace("'", "’")
+    assert text_of(browser, "[role=alert]") == "This recording can't be shown: no program ran"
 
 
 @needs_chromium

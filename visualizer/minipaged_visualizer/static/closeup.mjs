@@ -1,6 +1,6 @@
 // A copy-on-write in three pictures: before, copy, after. Large, for the back row.
 
-import { el, listed, refill, svg } from "./dom.mjs";
+import { el, keepingFocus, listed, refill, svg } from "./dom.mjs";
 import { ownersOf } from "./frame.mjs";
 import { chip, letters } from "./marks.mjs";
 import { slots } from "./sequences.mjs";
@@ -34,7 +34,7 @@ export class Closeup {
         class: "mp-small", "aria-pressed": number === this.chosen,
         onclick: () => {
           this.chosen = number;
-          this.draw(frame);
+          keepingFocus(this.root, () => this.draw(frame));
         },
       }, letters(seq));
     });

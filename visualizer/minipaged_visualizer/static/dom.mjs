@@ -45,6 +45,27 @@ export function update(node, children) {
   while (node.childNodes.length > children.length) node.lastChild.remove();
 }
 
+// Draw anew, and let the focus be where it was: at what stands in that place now, else at `root`.
+export function keepingFocus(root, draw) {
+  const page = root.getRootNode();
+  const active = page.activeElement;
+  const places = active !== root && root.contains(active) ? placesBelow(root, active) : [];
+  draw();
+  if (!places.length || isShown(active)) return;
+  const there = places.reduce((node, place) => node?.children[place], root);
+  if (isShown(there)) there.focus({ preventScroll: true });
+  if (page.activeElement !== there || !isShown(there)) root.focus({ preventScroll: true });
+}
+
+const isShown = (node) => Boolean(node?.isConnected && node.getClientRects().length);
+
+// Which child of which child of `root` a node is.
+function placesBelow(root, node) {
+  const places = [];
+  for (let at = node; at !== root; at = at.parentNode) places.unshift([...at.parentNode.children].indexOf(at));
+  return places;
+}
+
 // What was made for an id is kept as long as its key is the same, and it is asked for every time.
 export class Kept {
   constructor() {

@@ -2,8 +2,9 @@
 
 import { Arrows } from "./arrows.mjs";
 import { Controls, SPEEDS, actionOf } from "./controls.mjs";
-import { el, refill } from "./dom.mjs";
+import { el, keepingFocus, refill } from "./dom.mjs";
 import { Help } from "./help.mjs";
+import { startPage, widgetOf } from "./host.mjs";
 import { Pool, Programs, Source, Table, nameOf } from "./microscope_parts.mjs";
 import { Run } from "./microscope_run.mjs";
 import { State, Tile } from "./microscope_softmax.mjs";
@@ -27,14 +28,14 @@ const LEFT_OUT = ["byEvent", "backRow", "prefixes"];
 const TOGGLES = ["arrows", "text", "help"];
 const SLOWNESS = 1500; // ms that a step is shown at speed 1
 
-export class Microscope {
+class Microscope {
   constructor(payload) {
     this.run = new Run(payload);
     this.index = 0;
     this.row = 0;
     this.options = { playing: false, speed: 1, arrows: true, text: false, help: false };
     this.#build(payload);
-    this.draw();
+    this.draw(); // at once: what can't be drawn is told in place of it
   }
 
   act(action, value) {
@@ -57,17 +58,16 @@ export class Microscope {
     };
     if (TOGGLES.includes(action)) options[action] = !options[action];
     else moves[action]();
-    this.draw();
+    this.redraw();
   }
 
   goTo(index) {
     this.pause();
-    this.index = Math.max(0, Math.min(this.run.length - 1, index));
-    this.draw();
+    this.#move(index);
   }
 
   play() {
-    if (this.index === this.run.length - 1) this.index = 0;
+    if (this.index === this.run.length - 1) this.#move(0);
     this.options.playing = true;
     this.#wait();
   }
@@ -75,6 +75,36 @@ export class Microscope {
   pause() {
     this.options.playing = false;
     clearTimeout(this.timer);
+  }
+
+  #move(index) {
+    this.index = Math.max(0, Math.min(this.run.length - 1, index));
+    this.redraw();
+  }
+
+  // Show each step for a while, the first one, too.
+  #wait() {
+    this.timer = setTimeout(() => {
+      this.#move(this.index + 1);
+      if (this.index === this.run.length - 1) this.options.playing = false;
+      else this.#wait();
+    }, SLOWNESS / this.options.speed);
+  }
+
+  #nextRow() {
+    const { program } = this.run.moments[this.index];
+    const { rows } = this.run.programs[program];
+    this.row = rows.length ? (Math.min(this.row, rows.length - 1) + 1) % rows.length : 0;
+  }
+
+  // --- drawing ----------------------------------------------------------------------------------
+
+  // Draw soon, once for all changes until then.
+  redraw() {
+    this.redrawing ??= requestAnimationFrame(() => {
+      this.redrawing = null;
+      keepingFocus(this.root, () => this.draw());
+    });
   }
 
   draw() {
@@ -90,29 +120,16 @@ export class Microscope {
     this.range.setAttribute("aria-valuetext", inWords(moment));
     refill(this.place, `${nameOf(this.run, moment.program)} · step ${moment.place + 1} of ${moment.program.steps.length}`
       + `${moment.step.tensor && ` · ${placeOf(moment.step)}`}`);
-    refill(this.caption, inWords(moment));
+    const words = inWords(moment);
+    if (this.said !== words) refill(this.caption, words); // said once, not at every redraw
+    this.said = words;
   }
 
   destroy() {
     this.pause();
     this.observer.disconnect();
+    cancelAnimationFrame(this.redrawing);
     this.root.remove();
-  }
-
-  #wait() {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => {
-      this.index += 1;
-      if (this.index >= this.run.length - 1) this.options.playing = false;
-      else this.#wait();
-      this.draw();
-    }, SLOWNESS / this.options.speed);
-  }
-
-  #nextRow() {
-    const { program } = this.run.moments[this.index];
-    const { rows } = this.run.programs[program];
-    this.row = rows.length ? (Math.min(this.row, rows.length - 1) + 1) % rows.length : 0;
   }
 
   #build({ title }) {
@@ -129,7 +146,7 @@ export class Microscope {
     const programs = new Programs(run, (program) => this.goTo(run.firsts[program]));
     const source = new Source();
     const tile = new Tile();
-    const state = new State((row) => { this.row = row; this.draw(); });
+    const state = new State((row) => { this.row = row; this.redraw(); });
     this.parts = [programs, source, this.table, this.pool, tile, state];
     this.text = new Text((index) => this.goTo(index));
     this.help = new Help(() => this.options.help && this.act("help"), HELP_KEYS, HELP_SIGNS);
@@ -150,7 +167,7 @@ export class Microscope {
       el("div", { class: "mp-bottom mk-bottom" }, this.controls.transport,
         el("div", { class: "mp-strip" }, this.range), this.controls.options)),
     this.help.root);
-    this.observer = new ResizeObserver(() => this.draw());
+    this.observer = new ResizeObserver(() => this.redraw());
     this.observer.observe(this.root);
   }
 
@@ -169,40 +186,25 @@ function scrolls({ key, shiftKey, target }) {
   return isSideways && target.matches(".mk-source, .mk-scroll") && target.scrollWidth > target.clientWidth;
 }
 
-function failure(error) {
-  return refill(el("p", { class: "minipaged mp-error", role: "alert" }), `This recording can't be shown: ${error.message}`);
-}
+// --- a page, and a widget -------------------------------------------------------------------------
 
-// What anywidget loads.
-export function createWidget() {
-  return {
-    render({ model, el: place }) {
-      try {
-        const microscope = new Microscope(model.get("_payload"));
-        place.append(microscope.root);
-        return () => microscope.destroy();
-      } catch (error) {
-        place.append(failure(error));
-        return undefined;
-      }
-    },
-  };
-}
+const WHAT = "This recording";
 
-// Show the recording that lies in the element #payload. `#12` in the address names a step.
 export function start(document) {
-  const main = document.querySelector("main");
-  try {
-    const microscope = new Microscope(JSON.parse(document.getElementById("payload").textContent));
-    main.append(el("h1", { class: "mp-unseen" }, "minipaged: a kernel under the microscope"), microscope.root);
-    const go = () => microscope.goTo(Number(document.location.hash.slice(1)) || 0);
-    go();
-    addEventListener("hashchange", go);
-    // Keys count wherever the focus is, as there is nothing else in the window.
-    document.addEventListener("keydown", (event) => {
-      if (event.target === document.body) microscope.root.dispatchEvent(new KeyboardEvent("keydown", event));
-    });
-  } catch (error) {
-    main.append(failure(error));
-  }
+  startPage(document, {
+    what: WHAT,
+    heading: "minipaged: a kernel under the microscope",
+    make: (payload) => new Microscope(payload),
+    go: goToMoment,
+  });
+}
+
+export function createWidget() {
+  return widgetOf(WHAT, (payload) => new Microscope(payload));
+}
+
+// `#12` names the moment after twelve others.
+function goToMoment(microscope, hash) {
+  const found = /^#(\d+)/.exec(hash);
+  microscope.goTo(found ? Number(found[1]) : 0);
 }

@@ -18,6 +18,7 @@ export class Run {
       ...program, steps: program.steps.map((step) => ({ ...EMPTY, ...step })),
     }));
     this.moments = this.programs.flatMap(({ steps }, program) => steps.map((_, step) => ({ program, step })));
+    if (!this.moments.length) throw new Error("no program ran");
     this.firsts = this.programs.map((_, index) => this.moments.findIndex(({ program }) => program === index));
     const steps = this.programs.flatMap((program) => program.steps);
     this.isWide = steps.some(({ tokens }) => tokens.length > MOST_WIDE);

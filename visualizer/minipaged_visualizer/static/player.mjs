@@ -4,7 +4,7 @@ import { Arrows } from "./arrows.mjs";
 import { Cells } from "./cells.mjs";
 import { Closeup } from "./closeup.mjs";
 import { Controls, SPEEDS, actionOf } from "./controls.mjs";
-import { el, plural, refill } from "./dom.mjs";
+import { el, keepingFocus, plural } from "./dom.mjs";
 import { Explain } from "./explain.mjs";
 import { readHeader, readStep } from "./format.mjs";
 import { makeFrame } from "./frame.mjs";
@@ -158,7 +158,7 @@ export class Player {
   redraw() {
     this.redrawing ??= requestAnimationFrame(() => {
       this.redrawing = null;
-      this.draw();
+      keepingFocus(this.root, () => this.draw());
       this.revealed?.scrollIntoView({ block: "nearest" }); // what was asked for may lie below
       this.revealed = null;
     });
@@ -222,7 +222,8 @@ export class Player {
       el("div", { class: "mp-bottom" }, this.controls.transport, this.controls.options, this.strip.root)),
     this.help.root);
     this.table.scroller.addEventListener("scroll", () => this.redraw(), { passive: true });
-    new ResizeObserver(() => this.redraw()).observe(this.root);
+    this.observer = new ResizeObserver(() => this.redraw());
+    this.observer.observe(this.root);
   }
 
   #buildPools(prefix, select) {
@@ -281,13 +282,8 @@ export class Player {
 
   destroy() {
     this.pause();
+    this.observer.disconnect();
     cancelAnimationFrame(this.redrawing);
     this.root.remove();
   }
-}
-
-// What to show in place of a player that can't be built: one clear message.
-export function failure(error) {
-  return refill(el("p", { class: "minipaged mp-error", role: "alert" }),
-    `This trace can't be shown: ${error.message}`);
 }

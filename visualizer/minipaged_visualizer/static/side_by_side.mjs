@@ -6,6 +6,7 @@
 import { Controls, SPEEDS, actionOf } from "./controls.mjs";
 import { el, refill, safe } from "./dom.mjs";
 import { Help } from "./help.mjs";
+import { startPage, widgetOf } from "./host.mjs";
 import { RunModel } from "./run_model.mjs";
 import { PARTS, TwinStrip } from "./twin_charts.mjs";
 import { Panel } from "./twin_panel.mjs";
@@ -31,7 +32,7 @@ const SIGNS = [
   ["! ✓", "above the scrubber: somebody must wait for the first time; all are done"],
 ];
 
-export class SideBySide {
+class SideBySide {
   // `payload` is {title, left: {header, steps}, right: {header, steps}}. Throws a TraceError.
   constructor(payload) {
     this.models = SIDES.map((side) => read(payload, side));
@@ -153,7 +154,8 @@ export class SideBySide {
       el("div", { class: "sb-main" }, this.stage, this.text),
       el("div", { class: "mp-bottom" }, this.strip.root, this.controls.transport, this.controls.options)),
     this.help.root);
-    new ResizeObserver(() => this.redraw()).observe(this.root);
+    this.observer = new ResizeObserver(() => this.redraw());
+    this.observer.observe(this.root);
   }
 
   #onKey(event) {
@@ -166,6 +168,7 @@ export class SideBySide {
 
   destroy() {
     this.pause();
+    this.observer.disconnect();
     cancelAnimationFrame(this.redrawing);
     this.root.remove();
   }
@@ -190,43 +193,23 @@ function label(models) {
 
 // --- a page, and a widget -------------------------------------------------------------------------
 
-// What to show in place of a view that can't be built: one clear message.
-function failure(error) {
-  return refill(el("p", { class: "minipaged mp-error", role: "alert" }), `These traces can't be shown: ${error.message}`);
-}
+const WHAT = "These traces";
 
-// Show what lies in the element #payload. `#12` in the address names a step.
 export function start(document) {
-  const main = document.querySelector("main");
-  try {
-    const view = new SideBySide(JSON.parse(document.getElementById("payload").textContent));
-    const go = () => {
-      const found = /^#(\d+)/.exec(document.location.hash);
-      if (found) view.goTo(view.ticks.findLastIndex((number) => number <= Number(found[1])) + 1);
-    };
-    go();
-    main.append(el("h1", { class: "mp-unseen" }, "minipaged: two runs, side by side"), view.root);
-    addEventListener("hashchange", go);
-    // Keys count wherever the focus is, as there is nothing else in the window.
-    document.addEventListener("keydown", (event) => {
-      if (event.target === document.body) view.root.dispatchEvent(new KeyboardEvent("keydown", event));
-    });
-  } catch (error) {
-    main.append(failure(error));
-  }
+  startPage(document, {
+    what: WHAT,
+    heading: "minipaged: two runs, side by side",
+    make: (payload) => new SideBySide(payload),
+    go: goToStep,
+  });
 }
 
 export function createWidget() {
-  return {
-    render({ model, el: place }) {
-      try {
-        const view = new SideBySide(model.get("_payload"));
-        place.append(view.root);
-        return () => view.destroy();
-      } catch (error) {
-        place.append(failure(error));
-        return undefined;
-      }
-    },
-  };
+  return widgetOf(WHAT, (payload) => new SideBySide(payload));
+}
+
+// `#12` names a step.
+function goToStep(view, hash) {
+  const found = /^#(\d+)/.exec(hash);
+  if (found) view.goTo(view.ticks.findLastIndex((number) => number <= Number(found[1])) + 1);
 }

@@ -1,6 +1,7 @@
 // What anywidget loads. The trace comes in a trait, and more steps of a live run in messages.
 
-import { Player, failure } from "./player.mjs";
+import { failure } from "./host.mjs";
+import { Player } from "./player.mjs";
 
 // Messages that come before a view exists would be lost, so they are collected from the start.
 export function createWidget() {
@@ -49,7 +50,7 @@ function show(feed, place, prefix) {
   try {
     player = new Player({ ...feed.payload, steps: feed.steps }, prefix);
   } catch (error) {
-    place.append(failure(error));
+    place.append(failure("This trace", error));
     return undefined;
   }
   place.append(player.root);
@@ -59,7 +60,7 @@ function show(feed, place, prefix) {
     try {
       player.append(steps, true);
     } catch (error) {
-      place.append(failure(error));
+      place.append(failure("This trace", error));
       feed.views.delete(view);
     }
   };
