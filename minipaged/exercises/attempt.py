@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SECONDS = 2.0
-_AGAIN = 0.25  # seconds until an attempt that catches everything is interrupted once more
+_AGAIN = 0.01  # seconds until an attempt that catches everything is interrupted once more
 _MOST_NESTED = 6
 _PLAIN = (int, float, bool, complex, str, bytes, dict, set, frozenset, range, type(None))
 _ARRAYS = ("torch", "numpy")
