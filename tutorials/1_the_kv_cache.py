@@ -2,11 +2,13 @@
 # # 1. The KV cache, and how contiguous slabs waste it
 #
 # The weights of a 13B model fit on a GPU with 40 GB, and 12 GB are left. Why are seven users
-# enough to fill them? After this chapter you can
+# enough to fill them?
+#
+# ## What you will be able to do
 #
 # - say what a model keeps of every token, and work out how many bytes that is,
 # - name the three kinds of waste in contiguous memory, and count each of them,
-# - explain why a server takes 90 % of a GPU for a model that needs a tenth of it.
+# - explain why a server takes nearly all of a GPU for a model that needs a tenth of it.
 #
 # About 40 minutes.
 
@@ -17,7 +19,7 @@ import time
 from minipaged_visualizer import MemoryPlayer, SideBySide, charts
 
 from minipaged import LLM, SamplingParams
-from minipaged.exercises import check, ex_1_1, reveal
+from minipaged.exercises import check, ex_1_1, hint, reveal
 from minipaged.lab.hardware import GIB, GPUS
 from minipaged.lab.models import MODELS
 from minipaged.lab.paper.fig2 import NAMES, REPORTED
@@ -35,8 +37,9 @@ MODEL = os.environ.get("MINIPAGED_MODEL", "storyteller")
 # A model writes one token at a time. To choose the next one, each attention layer compares the
 # newest token's *query* with the *keys* of all tokens before it, and mixes their *values*.
 #
-# The player shows it on a real model. It opens at the last token; the left arrow steps back. The
-# bars tell how much the newest token looks at each block of four tokens.
+# The player shows it on a real model. It opens at the last token; the left arrow steps back. Each
+# row is a piece of the text, four tokens long: a *block*. The column *attention* tells how much of
+# its look the newest token spends on each. What else there is to see comes with chapter 2.
 
 # %%
 llm = LLM(MODEL, block_size=4, num_blocks=16, enable_prefix_caching=False, trace="deep")
@@ -128,8 +131,9 @@ reveal(
 )
 
 # %% [markdown]
-# So that is who fills the GPU: not the weights, which stay as they are, but the users' texts. On an
-# A100 with 40 GB the paper counts 26 GB of weights and 12 GB for the KV cache (its table 1).
+# The weights stay as they are; what grows with every user is this. On an A100 with 40 GB the paper
+# counts 26 GB of weights and 12 GB for the KV cache (its table 1); the little that is left is for
+# the model's intermediate results. At 1.6 GB a text, 12 GB are soon full.
 
 # %%
 slots = 12 * GIB // opt.kv_bytes_per_token()
@@ -171,8 +175,9 @@ reveal(
 # | **external** | nobody can use it: rounded up by the allocator, or a free piece, too short |
 #
 # Here are ten requests in a small memory: 112 slots, and no text is longer than 32 tokens. Each
-# request gets its slab from a buddy allocator, which deals in powers of two. Step through it: the
-# player says who waits, and for what.
+# request gets its slab from a *buddy allocator*: it deals in pieces of 1, 2, 4, 8, ... slots and
+# rounds up. The player draws the 112 slots as 28 boxes of four, and request 0 is A, request 1 is B.
+# Step through it: it says who waits, and for what.
 
 # %%
 runs = run_side_by_side(Scene(policy="max"))
@@ -190,15 +195,16 @@ guess = None  # your number
 reveal(
     guess,
     in_slabs.most_running,
-    "112 // 32 slabs fit; the slots that are left are external waste. "
-    "In the paper's memory it is 15,728 // 2,048 = 7 (fig. 13, Orca (Max): 7.00 requests).",
+    "112 // 32 slabs fit; the 16 slots that are left are external waste. In the paper's memory it "
+    "is 15,728 // 2,048 = 7: there are the seven users (fig. 13 counts 7.00 of them).",
 )
 
 # %% [markdown]
-# And how many percent of all slots held a token, on average until nobody waits any more?
+# And how many percent of all slots held a token, on average until nobody waits any more? An
+# estimate will do: in the player a box is coloured as far as it holds tokens.
 
 # %%
-guess = None  # a whole number
+guess = None  # percent, a whole number
 
 
 # %%
@@ -227,7 +233,8 @@ reveal(
 #
 # Not the longest text (*Max*), but a guess at this one's length. *Pow2* reserves the prompt and
 # at most twice what the answer will need, *Oracle* exactly what the text will need, which nobody
-# can know. The paper compares these three rules (sec. 6.1).
+# can know. The paper compares vLLM with these three (sec. 6.1). It calls them *Orca (Max)* and so
+# on, after a server of the time before paging.
 #
 # With Oracle one kind of waste is gone. Which one?
 
@@ -246,7 +253,8 @@ reveal(
     guess,
     min(kinds, key=shares["oracle"].get),
     "No slot is asked for that will not be used. But it is still asked for at the start, so it is "
-    "reserved for a long time; and lengths that differ leave pieces too short for others.",
+    "reserved for a long time. And external waste has grown: 17 slots take a piece of 32, and "
+    "between pieces of many lengths lie free ones, too short for whoever waits.",
 )
 
 # %% [markdown]
@@ -288,7 +296,7 @@ SideBySide(runs.slabs, runs.paged)
 # %% [markdown]
 # How that works is what the next five chapters are about.
 #
-# ## "Why does it take 90 % of my GPU?"
+# ## A server that has just started
 #
 # Somebody starts vLLM with a model of 0.5 B parameters, 1 GB of weights, on a GPU with 24 GB.
 # About how many GB does `nvidia-smi` show as taken?
@@ -301,8 +309,8 @@ utilization = 0.9  # vLLM's gpu_memory_utilization in its first years
 reveal(
     guess,
     utilization * 24,
-    "vLLM takes that share of the GPU when it starts, whatever the model. What the weights and one "
-    "trial run leave of it becomes blocks, all at once.",
+    "90 % of the GPU: vLLM takes that share when it starts, whatever the model. What the weights "
+    "and one trial run leave of it becomes blocks, all at once.",
 )
 
 # %% [markdown]
@@ -317,7 +325,8 @@ reveal(
 # default was 0.9 ([issue 1298](https://github.com/vllm-project/vllm/issues/1298)) and is 0.92
 # [at present](https://docs.vllm.ai/en/stable/api/vllm/config/cache/). The engine here takes 0.9.
 #
-# The plan for OPT-13B, by arithmetic (`minipaged plan --model opt-13b --gpu a100-40g`):
+# What becomes of OPT-13B on 90 % of 40 GiB, by arithmetic: how many requests fit at once, and how
+# much of the memory holds tokens (`minipaged plan --model opt-13b --gpu a100-40g` tells more).
 
 # %%
 sizes = plan(opt, GPUS["a100-40g"], mean_len=499)  # ShareGPT's mean: 161 + 338 tokens (fig. 11)
@@ -331,7 +340,7 @@ for row in sizes.allocators:
 # Count the waste of one slab. If your function is wrong, the check shows the smallest slab for
 # which it is, and the player below draws it.
 #
-# Stuck? `hint(ex_1_1, 1)` gives the first of three hints (`from minipaged.exercises import hint`).
+# Stuck? `hint(ex_1_1, 1)` in a new cell gives the first of three hints.
 
 
 # %%
@@ -342,8 +351,8 @@ def slab_waste(asked, num_tokens, final_tokens):
     num_tokens    tokens that are written so far
     final_tokens  tokens that it will have when it ends: 1 <= num_tokens <= final_tokens <= asked
 
-    The buddy allocator gives a slab as long as the next power of two: a request that asks for
-    6 slots gets 8, one that asks for 8 gets 8.
+    The buddy allocator gives a slab of 1, 2, 4, 8, ... slots, the smallest that is enough: a
+    request that asks for 6 slots gets 8, one that asks for 8 gets 8.
 
     reserved      empty now; a token will come
     internal      asked for; no token will ever come
@@ -360,7 +369,7 @@ check(ex_1_1, slab_waste)
 # ## Summary
 #
 # - A token's key and value are kept in every layer, so that it is computed once: the KV cache.
-# - OPT-13B keeps 800 KiB a token. The users' texts fill a GPU, not the weights.
+# - OPT-13B keeps 800 KiB a token. What the weights leave of a GPU, the users' texts fill.
 # - A slab must be as long as a text may become. What stays empty is reserved, internal or external.
 # - In the paper's measurements 20.4 to 38.2 % of the memory held tokens; with pages 96.3 %.
 # - A server takes nearly all of the GPU as a pool of blocks when it starts. That is no leak.

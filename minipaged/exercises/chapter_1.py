@@ -100,15 +100,16 @@ def _trace(slab: _Slab, why: str) -> Trace:
 
 def _why(slab: _Slab, got: Any, expected: tuple[int, int, int]) -> str:
     if isinstance(got, Raised) or not isinstance(got, (tuple, list)) or len(got) != len(_KINDS):
-        return "three numbers were expected: reserved, internal, external"
+        forgotten = "; None is what a function gives without a return" if got is None else ""
+        return f"three numbers were expected: reserved, internal, external{forgotten}"
     wrong = next(n for n in range(len(_KINDS)) if not same(got[n], expected[n]))
     words = (
         f"written {slab.num_tokens}, in the end {slab.final_tokens}: the difference is empty now, "
         "and will hold a token later",
         f"asked for {slab.asked}, in the end {slab.final_tokens}: the difference is held to the "
         "end, and no token ever comes",
-        f"asked for {slab.asked}, and the next power of two is {slab.length}: the difference lies "
-        "beyond what was asked for, and nobody can use it",
+        f"asked for {slab.asked}, and the slab has {slab.length}, the smallest power of two that "
+        "is enough: the difference lies beyond what was asked for, and nobody can use it",
     )
     return f"{_KINDS[wrong]} is {expected[wrong]}, not {shown(got[wrong])}: {words[wrong]}"
 

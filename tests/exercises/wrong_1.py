@@ -34,14 +34,19 @@ def one_number(asked, num_tokens, final_tokens):
     return _slab(asked) - num_tokens
 
 
+def no_return(asked, num_tokens, final_tokens):
+    final_tokens - num_tokens, asked - final_tokens, _slab(asked) - asked
+
+
 WRONG = {
     "1.1": {
-        "a power of two is rounded up, too": (always_the_next_power, "the next power of two is 1"),
+        "a power of two is rounded up, too": (always_the_next_power, "the slab has 1,"),
         "the slab is as long as asked": (no_rounding, "nobody can use"),
         "what lies beyond counts as internal": (rounding_is_internal, "no token ever comes"),
         "all that is empty counts as internal": (all_empty_is_internal, "will hold a token later"),
         "one token fewer will come": (last_token_needs_no_slot, "reserved is 1, not 0"),
         "internal stands first": (the_wrong_order, "will hold a token later"),
         "one number in all": (one_number, "three numbers"),
+        "the return is forgotten": (no_return, "without a return"),
     },
 }

@@ -8,8 +8,8 @@ def slab_waste(asked, num_tokens, final_tokens):
     num_tokens    tokens that are written so far
     final_tokens  tokens that it will have when it ends: 1 <= num_tokens <= final_tokens <= asked
 
-    The buddy allocator gives a slab as long as the next power of two: a request that asks for
-    6 slots gets 8, one that asks for 8 gets 8.
+    The buddy allocator gives a slab of 1, 2, 4, 8, ... slots, the smallest that is enough: a
+    request that asks for 6 slots gets 8, one that asks for 8 gets 8.
 
     reserved      empty now; a token will come
     internal      asked for; no token will ever come
