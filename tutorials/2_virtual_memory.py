@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 2. Virtual memory as the blueprint
 #
-# Chapter 1 ended with slabs that hold more air than tokens. Programs in a computer's memory had the
-# same problem sixty years ago, and its solution is in every computer since. After this chapter you
-# can
+# Chapter 1 showed slabs that hold more air than tokens. Programs in a computer's memory had the
+# same problem sixty years ago, and its solution is in every computer since.
+#
+# ## What you will be able to do
 #
 # - turn a virtual address into a physical one,
 # - say what page, frame, page table and page fault are called here, and where the picture ends,
@@ -18,7 +19,7 @@ import os
 from minipaged_visualizer import MemoryPlayer
 
 from minipaged import LLM, SamplingParams
-from minipaged.exercises import check, ex_2_1, ex_2_2, reveal
+from minipaged.exercises import check, ex_2_1, ex_2_2, hint, reveal
 from minipaged.memory.block_pool import BlockPool as EnginesBlockPool
 from minipaged.memory.events import BlockAllocated, Preempted, Released
 
@@ -50,8 +51,8 @@ pages = -(-10_000 // page_size)  # rounded up
 reveal(
     guess,
     pages * page_size - 10_000,
-    f"It gets {pages} pages of {page_size:,} bytes. However much a program asks for, it is always "
-    "less than one page; and no piece that is free is ever too short for anybody.",
+    f"It gets {pages} x {page_size:,} bytes. However much a program asks for, what it does not "
+    "need is less than one page; and no piece that is free is too short for anybody.",
 )
 
 # %% [markdown]
@@ -63,7 +64,7 @@ reveal(
 #
 # The price is a look into the table for every address. Build it.
 #
-# Stuck? `hint(ex_2_1, 1)` gives the first of three hints (`from minipaged.exercises import hint`).
+# Stuck? `hint(ex_2_1, 1)` in a new cell gives the first of three hints.
 
 
 # %%
@@ -103,15 +104,16 @@ check(ex_2_1, translate)
 # | `fork()` and copy-on-write | samples share their prompt's blocks until they write (chapter 6) |
 # | swap space | swap pool |
 #
-# Watch it: two stories are told at once, with 4 tokens a block. The player follows while it
-# runs; afterwards the left arrow steps back.
+# Watch it: two stories are told at once, with 4 tokens a block. The player is empty until the model
+# runs, after the next question; then it follows. In its block table *logical* is the page and
+# *physical* the frame. The left arrow steps back.
 
 # %%
 llm = LLM(MODEL, block_size=4, num_blocks=16, enable_prefix_caching=False, trace=True)
 MemoryPlayer(llm)
 
 # %% [markdown]
-# When both are nearly done, do the blocks of the first story lie side by side?
+# When both are nearly done, do the blocks of the first story, A, lie side by side?
 
 # %%
 guess = None  # True or False
@@ -137,7 +139,8 @@ reveal(
 )
 
 # %% [markdown]
-# Click a block in the player: it tells its slots, its owner and its history.
+# Look up at the player, which is at the end now, where both have given their blocks back. One step
+# back they have them. Click a block: it tells its slots, its owner and its history.
 #
 # ## Counting page faults
 #
@@ -175,10 +178,7 @@ reveal(
 #
 # When memory is short, an operating system takes one page away from somebody, one that nobody has
 # touched for long, and writes it to the disk. Here are two stories in a memory of 10 blocks, and
-# together they need more. How many of its blocks does the younger one lose, when one is missing?
-
-# %%
-guess = None  # your number
+# together they need more.
 
 # %%
 short = LLM(MODEL, block_size=4, num_blocks=10, enable_prefix_caching=False, trace=True)
@@ -186,18 +186,31 @@ params = SamplingParams(max_tokens=24, temperature=0.8, seed=7, ignore_eos=True)
 short.generate(["The moon is", "A small boat"], params, use_tqdm=False)
 
 events = [event for step in short.trace.steps for event in step.events]
-victims = [event.seq for event in events if isinstance(event, Preempted)]
-assert victims, "memory was short"
+assert any(isinstance(event, Preempted) for event in events), "memory was short"
 lost = next(e for e in events if isinstance(e, Released) and e.why == "preempted")
 before = events[: events.index(lost)]
 had = [e.block for e in before if isinstance(e, BlockAllocated) and e.seq == lost.seq]
+when = next(s.step for s in short.trace.steps if lost in s.events)
+print(f"step {when}: one more block is needed, and none is free; B, the younger, has {len(had)}")
+
+# %% [markdown]
+# How many of its blocks does B lose?
+
+# %%
+guess = None  # your number
+
+# %%
 assert sorted(lost.blocks) == sorted(had), "every block that it had"
 reveal(
     guess,
     len(lost.blocks),
     "All that it has. Attention reads the whole text for every new token, so a text with one block "
-    "missing can't go on: all or nothing (the paper's sec. 4.5). Who came last gives way first.",
+    "missing can't go on: all or nothing (the paper's sec. 4.5). Who came last gives way first. "
+    "This is preemption: B waits, and goes on when there is room.",
 )
+
+# %% [markdown]
+# Go to that step, then on: B takes blocks again, and its text goes on where it was.
 
 # %%
 MemoryPlayer(short)
@@ -206,20 +219,20 @@ MemoryPlayer(short)
 # Three more differences:
 #
 # - Nothing goes to a disk. The keys and values are thrown away and computed again later from the
-#   text, which is cheap to keep, or they move to the CPU's memory (sec. 4.5). No operating system
-#   could compute a page again.
-# - A page gets its frame when somebody touches it. Here blocks are taken *before* the step that
-#   writes them, so that the kernel on the GPU never stops for a fault.
+#   text, which is cheap to keep, or they move to the CPU's memory, to a *swap pool* (sec. 4.5). No
+#   operating system could compute a page again.
+# - A page gets its frame when somebody touches it. Here each step takes its blocks *before* the
+#   model runs, so that nothing on the GPU ever stops for a fault.
 # - Two processes share a page because somebody mapped it twice. Two requests can share a block
 #   because their texts begin alike: it is found by its content.
 #
 # ## The pool
 #
-# What is left to build is the part that hands out frames. This is the engine's own. Which block
-# comes at the end?
+# What is left to build is the part that hands out frames. This is what the engine's own does with
+# three blocks. Which one comes at the end?
 #
 # ```
-# pool of 3 blocks:   take 0, take 1, take 2,   give back 1,   give back 0,   take ?
+# take 0, take 1, take 2,   give back 1,   give back 0,   take ?
 # ```
 
 # %%
@@ -233,8 +246,9 @@ pool.release([0])
 reveal(
     guess,
     pool.allocate(for_seq=0),
-    "The block that has been free the longest. Any order would be right; this one leaves what was "
-    "given back last untouched for the longest time, and the prefix cache lives on that.",
+    "The block that has been free the longest. Any order would be right. This one leaves the keys "
+    "and values in a block for as long as it can, as a later text that begins alike may read them "
+    "there (the prefix cache, chapter 8).",
 )
 
 # %% [markdown]
