@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 SECONDS = 2.0
@@ -201,9 +202,11 @@ class _Representer(reprlib.Repr):
 
 def _place(error: BaseException) -> str:
     """Tell the line of the student's that raised it; nothing where that is unknown."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
-    if not frames:
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if Path(f.filename).parent != Path(__file__).parent]
+    if not theirs:
         return ""
-    line = linecache.getline(frames[-1].filename, frames[-1].lineno or 0).strip()
+    frame = [f for f in theirs if f.filename == theirs[0].filename][-1]  # not inside a library
+    line = linecache.getline(frame.filename, frame.lineno or 0).strip()
     text = f": {_printable(line)}" if line else ""
-    return f" (line {frames[-1].lineno}{text})"
+    return f" (line {frame.lineno}{text})"

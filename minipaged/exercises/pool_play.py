@@ -86,7 +86,7 @@ class PoolPlay:
         self._right.free(block)
         if isinstance(got, Raised):
             who = _letter(self._owner[block])
-            why = f"block {block} was in use: {who} had it"
+            why = f"block {block} was in use: {who} had it{self._hidden('free')}"
             return self._wrong(f"free({block}) takes the block back", str(got), why)
         self._stage.happen(Released(self._owner.pop(block), (block,), "finished"))
         self._stage.end_step(self._script[-1])
@@ -171,9 +171,11 @@ class PoolPlay:
 
     def _why_not_this_block(self, got: Any, expected: int) -> str:
         if isinstance(got, Raised):
-            return f"block {expected} is free, so allocate must give it"
+            return f"block {expected} is free, so allocate must give it{self._hidden('allocate')}"
         if self._is_in_use(got):
             return self._hand_out_twice(got)
+        if got is None:
+            return "allocate gives the block's number; None is what comes without a return"
         if not self._is_block(got):
             return f"{shown(got)} is no block of this pool: it has 0 to {self._num_blocks - 1}"
         self._hand_out(got)
@@ -185,7 +187,14 @@ class PoolPlay:
         if same(got, expected):
             return None
         self._script.append(f"pool.num_free() -> {shown(got)}")
+        why = f"{why}{self._hidden('num_free')}"
         return self._wrong(f"num_free() gives {expected}", shown(got), why)
+
+    def _hidden(self, method: str) -> str:
+        """Tell of an attribute that took a method's name, a mistake that is hard to see."""
+        if not same(call(lambda: method in vars(self._pool)), True):
+            return ""
+        return f"; self.{method} hides the method of that name: call it something else"
 
     def _wrong(self, expected: str, got: str, why: str) -> Counterexample:
         if not self._num_seqs:  # nobody has a block: somebody waits for one

@@ -178,6 +178,23 @@ class ForgetsOnlyTheCount(Good):
         return self.count
 
 
+class CountIsCalledNumFree(Good):
+    def __init__(self, num_blocks):
+        super().__init__(num_blocks)
+        self.num_free = num_blocks
+
+
+class ListIsCalledFree(Good):
+    def __init__(self, num_blocks):
+        super().__init__(num_blocks)
+        self.free = list(range(num_blocks))
+
+
+class GivesNothing(Good):
+    def allocate(self):
+        super().allocate()
+
+
 WRONG = {
     "2.1": {
         "the offset is forgotten": (no_offset, "lies another byte of this process"),
@@ -202,5 +219,8 @@ WRONG = {
         "one block too few": (OneFewer, "every block is free"),
         "blocks from 1": (NoBlockZero, "is no block of this pool"),
         "the count goes down on an error": (ForgetsOnlyTheCount, "must leave the pool as it was"),
+        "the count takes a method's name": (CountIsCalledNumFree, "self.num_free hides the method"),
+        "the list takes a method's name": (ListIsCalledFree, "self.free hides the method"),
+        "allocate gives nothing": (GivesNothing, "without a return"),
     },
 }
