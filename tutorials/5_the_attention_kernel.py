@@ -76,12 +76,16 @@ query, layer_cache = tap.query[0], tap.layer_cache  # [num_heads, head_dim], [2,
 assert table[-1] - table[0] >= len(table), "the blocks are no neighbours"
 
 print("block table of A:", table, "-", seq_len, "tokens")
-print("queries:", list(query.shape), " a layer's keys:", list(layer_cache[0].shape))
+print("queries, keys of a layer:", list(query.shape), list(layer_cache[0].shape))
 
 # %% [markdown]
+# The shapes are [heads, head_dim] and [blocks, slots, KV heads, head_dim]. There are more heads
+# than KV heads: two heads, with a query each, read the same keys and values.
+#
 # ## Softmax wants the largest score first
 #
-# The weight of a token is `exp(score - largest) / total`, where `total` is the sum of all
+# A token's *score* is the product of the query and its key, `query @ key / sqrt(head_dim)`. The
+# weight of a token is `exp(score - largest) / total`, where `total` is the sum of all
 # `exp(score - largest)`. The largest score is subtracted because `exp(89)` is more than fp32 can
 # hold. But the largest is known only after the last block: until then either all scores are kept
 # somewhere, or the keys are read twice.
@@ -94,10 +98,10 @@ print("queries:", list(query.shape), " a layer's keys:", list(layer_cache[0].sha
 # The first block had the scores 1 and 0: `largest` is 1 and `total` is
 # `exp(1 - 1) + exp(0 - 1)` = 1.37. Now comes a block with a single score, 3.
 #
-# **What is `total` afterwards?** At least guess: more than 2.37, 2.37, or less?
+# **Is `total` afterwards more than 2.37, just as much, or less?** Or tell the number.
 
 # %%
-guess = None  # a number
+guess = None  # "more", "same", "less" or a number
 
 # %%
 before = torch.tensor([1.0, 0.0])
@@ -107,10 +111,10 @@ total = total * rescale + torch.exp(torch.tensor(3.0) - 3.0)
 assert torch.allclose(total, torch.exp(torch.tensor([1.0, 0.0, 3.0]) - 3).sum())
 reveal(
     guess,
-    round(total.item(), 2),
+    "less" if isinstance(guess, str) else round(total.item(), 2),
     "The old sum counted from 1, the new one counts from 3: the old one is multiplied by "
     "exp(1 - 3) = 0.14 and shrinks to 0.19. The new token adds exp(3 - 3) = 1. "
-    "The sum became smaller.",
+    "The sum became smaller: 1.19.",
 )
 
 # %% [markdown]
@@ -207,7 +211,8 @@ online(0, show=True)[:4]
 # program for each pair (sequence, KV head). It loads the queries that share this KV head, then
 # loops through the sequence's block table, with your three running values.
 #
-# A recording is at hand: three sequences in blocks of 4 tokens, 2 KV heads.
+# A recording is at hand: three sequences in blocks of 4 tokens, 2 KV heads. A and B begin alike and
+# share block 5; chapter 6 tells how.
 
 # %%
 recording = recording_of("paged_decode")
@@ -234,7 +239,8 @@ reveal(
 )
 
 # %% [markdown]
-# Step through it. Each line that loads lights up what it reads; after each block you see the
+# Click into it and step with `→`. `.` goes on to the next change of the softmax, Shift with `→` to
+# the next program. Each line that loads lights up what it reads; after each block you see the
 # softmax's state: m is `largest`, l is `total`, α is `rescale`. Watch program (0, 0) at its second
 # block: a larger score comes, and α is below 1. In the last block of C, two slots hold no token:
 # they are masked.
@@ -245,9 +251,10 @@ KernelMicroscope("paged_decode")
 # %% [markdown]
 # The line that is all there is to paging:
 #
-# `here = block * stride_block + slot * stride_slot + kv_head * stride_head + dim`
+# `block = tl.load(block_tables + seq * stride_table + index).to(tl.int64)`
 #
-# Everything else in the kernel would be the same for a contiguous cache. With Triton here, the
+# In a contiguous cache, `block` would be the sequence's first block plus `index`. From there on,
+# `here = block * stride_block + ...` and all the rest would be the same. With Triton here, the
 # kernel now runs on the real cache from above, program after program, and must give what the model
 # computed.
 
@@ -272,7 +279,9 @@ run_the_kernel() if USES_TRITON else print("no Triton here: the recording is the
 #
 # The kernel's loop. Your function runs inside a small kernel: the queries are loaded, the result is
 # stored for you. `key_cache` and `value_cache` are pointers: add element numbers to them, then
-# `tl.load`. So you need to know the layout, `[num_blocks, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM]`.
+# `tl.load`. So `tl.load(key_cache + tl.arange(0, 4))` gives the first four numbers of the cache,
+# and you need to know its layout, `[num_blocks, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM]`. A small
+# tensor that a program holds, such as these four numbers, is called a *tile*.
 #
 # Memory that belongs to no token is not zero: the check puts NaN there. It also watches which
 # blocks you read.
@@ -477,8 +486,8 @@ compiled = {
 reveal(
     guess,
     compiled["unaligned"]["bits a load"],
-    "One bf16 number at a time, so 8 times the load instructions. And no tile is on its way while "
-    "another is used: the asynchronous copies are gone, too.",
+    "One bf16 number at a time, so 8 times the load instructions. And while one tile is used, the "
+    "next is no longer on its way: the compiler gave up its asynchronous copies, too.",
 )
 
 # %% [markdown]

@@ -76,7 +76,7 @@ reveal(
 
 # %% [markdown]
 # The *reference count* of a block is the number of table entries that name it. At 0 the block is
-# free. A fork adds 1 to each block of the table; that is all it does.
+# free. A fork copies the table and adds 1 to each block in it; that is all it does.
 #
 # ## Three writers, one block
 #
@@ -128,14 +128,16 @@ reveal(
 HTML(still(trace, *moment))
 
 # %% [markdown]
-# Now with what came before and after. Go to step 1 and switch to *by event*: a copy, another copy,
-# then the write. Who holds block 2 after each of them?
+# Now with what came before and after. Click into the player and press `n`, one event on: a copy,
+# another copy, then the write. Who holds block 2 after each of them?
 
 # %%
 assert any(isinstance(event, BlockCopied) for event in trace.steps[1].events)
 MemoryPlayer(trace)
 
 # %% [markdown]
+# After the first copy block 2 is B's and C's, after the second it is C's alone, and C writes to it.
+#
 # And the run with 8 tokens: in step 1 each sample takes a new block, and none is copied.
 
 # %%
@@ -158,7 +160,7 @@ MemoryPlayer(runs[8])
 def fork(tables, ref_counts, parent, child):
     """Let `child` start with the blocks of `parent`; no block is copied.
 
-    tables      the block table of each sequence: {"A": [0, 1]}; gets one for the child
+    tables      the block table of each sequence: {"A": [0, 1]}; gets one for the child, in place
     ref_counts  ref_counts[block] is the number of table entries that name a block; changed in place
     parent      a sequence that has a table
     child       a sequence that has none yet
@@ -196,7 +198,7 @@ def append_with_copy_on_write(table, num_tokens, ref_counts, free_list, block_si
     hold as well the sequence gets a copy of its own and leaves the shared one. In a block that it
     holds alone there is nothing to do.
 
-    Returns the copies to run before the write, as a list of pairs (source, target).
+    Returns the copies to run before the write, as a list of pairs (source, target); often none: [].
 
     With table [0, 1], num_tokens 6, ref_counts [2, 2, 0, 0], free_list [2, 3] and block_size 4 it
     returns [(1, 2)] and leaves table [0, 2], ref_counts [2, 1, 1, 0] and free_list [3].
@@ -215,7 +217,7 @@ check(ex_6_2, append_with_copy_on_write)
 
 # %%
 state = Replay(trace.header.num_blocks, trace.header.block_size)
-counts = None
+counts = state.ref_counts[:8]
 print("step  event    block  0  1  2  3  4  5  6  7")
 for step in trace.steps:
     for event in step.events:
@@ -345,6 +347,10 @@ for lengths in ((19, 58), (58, 19)):
     print(f"{lengths[0]} prompt and {lengths[1]} output tokens, n = 2, 4, 6: {shown}")
 
 # %% [markdown]
+# At its end each sample has 5 blocks. 19 prompt tokens fill one of them, 58 fill three: these are
+# shared, and the one that was not full is copied. Two samples save 1 of 10 blocks or 3 of 10.
+# However many samples there are, they save less than 1 or 3 of 5: what each wrote is its own.
+#
 # What the paper reports, as an average over requests of many lengths:
 #
 # | | n = 2 | n = 4 | n = 6 | source |
@@ -357,13 +363,15 @@ for lengths in ((19, 58), (58, 19)):
 # are longer (161.31 tokens on average, fig. 11): samples save 16.2 to 30.5 % there (section 6.3).
 # `minipaged paper fig15` rebuilds the figure from simulated requests.
 #
-# Beams save so much more because they share what was *generated*, too: a beam search forks again
-# and again while it runs, and drops the branches that fall behind. That is chapter 7.
+# A *beam search* looks for the likeliest text and keeps the `n` best beginnings while it runs, the
+# beams. Beams save so much more because they share what was *generated*, too: the search forks
+# again and again, and drops the branches that fall behind. That is chapter 7.
 #
 # ## Other engines
 #
-# - The paper describes both rules in section 4.4. vLLM's first engine (v0) worked like this, with
-#   `fork` and `append_slots` in its block manager.
+# - The paper describes both rules in section 4.4. vLLM's first engine (v0) worked like this: see
+#   `fork` and `append_slots` in its [block
+#   manager](https://github.com/vllm-project/vllm/blob/00a456f1656e0fa60f0b212ed9b824fe9e688a8b/vllm/core/block_manager_v1.py).
 # - vLLM's present engine (v1) has no copy-on-write for samples any more: `n` samples become `n`
 #   requests ([pull request 10980](https://github.com/vllm-project/vllm/pull/10980),
 #   `vllm/v1/engine/parallel_sampling.py`). They share full blocks of the prompt through the prefix

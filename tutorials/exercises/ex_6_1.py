@@ -4,7 +4,7 @@
 def fork(tables, ref_counts, parent, child):
     """Let `child` start with the blocks of `parent`; no block is copied.
 
-    tables      the block table of each sequence: {"A": [0, 1]}; gets one for the child
+    tables      the block table of each sequence: {"A": [0, 1]}; gets one for the child, in place
     ref_counts  ref_counts[block] is the number of table entries that name a block; changed in place
     parent      a sequence that has a table
     child       a sequence that has none yet

@@ -14,7 +14,7 @@ def append_with_copy_on_write(table, num_tokens, ref_counts, free_list, block_si
     hold as well the sequence gets a copy of its own and leaves the shared one. In a block that it
     holds alone there is nothing to do.
 
-    Returns the copies to run before the write, as a list of pairs (source, target).
+    Returns the copies to run before the write, as a list of pairs (source, target); often none: [].
 
     With table [0, 1], num_tokens 6, ref_counts [2, 2, 0, 0], free_list [2, 3] and block_size 4 it
     returns [(1, 2)] and leaves table [0, 2], ref_counts [2, 1, 1, 0] and free_list [3].
