@@ -82,6 +82,7 @@ def test_a_name_a_file_and_an_object_stand_for_a_recording(tmp_path: Path) -> No
         ("nix", "'nix' is neither a file nor one of copy_blocks, kv_write, paged_decode"),
         (7, "nothing to look at: give a recording of a kernel, its file or its name"),
         (SimpleNamespace(kernel_recording=lambda: 7), "nothing to look at"),
+        (replace(recording_of("kv_write"), programs=()), "nothing to look at: no kernel ran"),
     ],
 )
 def test_what_is_no_recording_is_one_clear_error(source: object, message: str) -> None:

@@ -343,6 +343,19 @@ def test_a_hostile_trace_is_shown_as_text(browser: Chromium, tmp_path: Path) -> 
 
 
 @needs_chromium
+def test_an_allocator_of_any_name_is_called_by_it(browser: Chromium, tmp_path: Path) -> None:
+    left, right = everything(), everything()
+    for trace in (left, right):
+        trace.header = replace(trace.header, allocator="constructor")
+    open_page(browser, tmp_path, left, right)
+    assert said(browser)[0].startswith("Left (constructor): ")
+    chart = browser.evaluate("document.querySelector('.sb-chart').getAttribute('aria-label')")
+    assert "Left (constructor): " in chart
+    assert "Right (constructor): " in chart
+    assert_quiet(browser)
+
+
+@needs_chromium
 def test_a_damaged_page_says_so_in_one_line(browser: Chromium, tmp_path: Path) -> None:
     page = side_by_side_html(everything(), everything())
     damaged = '["unheard-of",0,0,'.join(page.rsplit('["alloc",0,0,', 1))

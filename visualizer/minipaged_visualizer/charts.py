@@ -63,14 +63,17 @@ def sharing_saved(trace: Trace) -> go.Figure:
     """
     points = usage_over_time(trace)
     figure = _figure(f"What sharing saved: {_about(trace)}", "step", "blocks")
-    for name, color in (("used", _BLUE), ("saved", _GREEN)):
+    for name, words, color, pattern in (
+        ("used", "used", _BLUE, ""),
+        ("saved", "saved: what copies would take", _GREEN, "/"),
+    ):
         figure.add_scatter(
             x=[point.step for point in points],
             y=[getattr(point, name) for point in points],
-            name={"used": "used", "saved": "saved: what copies would take"}[name],
+            name=words,
             stackgroup="blocks",
             line={"color": color, "shape": "hv"},
-            fillpattern={"shape": "/" if name == "saved" else ""},
+            fillpattern={"shape": pattern},
         )
     return figure
 

@@ -24,15 +24,15 @@ def recording_names() -> list[str]:
     >>> "paged_decode" in recording_names()
     True
     """
-    files = _folder().iterdir()
-    return sorted(file.name.removesuffix(".jsonl") for file in files if file.name.endswith("jsonl"))
+    paths = (Path(file.name) for file in _folder().iterdir())
+    return sorted(path.stem for path in paths if path.suffix == ".jsonl")
 
 
 def recording_of(source: object) -> KernelRecording:
     """Give the recording that a name, a path or an object stands for.
 
     Raises:
-        TraceError: There is none, or it is malformed.
+        TraceError: There is none, it is malformed, or no kernel ran.
     """
     if isinstance(source, str) and source in recording_names():
         return parse(_folder().joinpath(f"{source}.jsonl").read_bytes())
@@ -46,6 +46,8 @@ def recording_of(source: object) -> KernelRecording:
     recording = make() if callable(make) else source
     if not isinstance(recording, KernelRecording):
         raise TraceError("nothing to look at: give a recording of a kernel, its file or its name")
+    if not recording.programs:
+        raise TraceError("nothing to look at: no kernel ran while it was recorded")
     return recording
 
 

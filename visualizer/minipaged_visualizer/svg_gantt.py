@@ -9,7 +9,7 @@ from minipaged.errors import TraceError
 from minipaged.memory.trace import Trace
 from minipaged_visualizer.captions import letters
 from minipaged_visualizer.spans import PHASES, Span, request_spans
-from minipaged_visualizer.svg import document, letter, owned, rect, text
+from minipaged_visualizer.svg import CHARACTER, document, letter, owned, rect, text
 
 MAX_SEQUENCES = 100
 _WIDTH, _MARGIN, _ROW, _BAR = 1240, 24, 30, 22
@@ -71,7 +71,7 @@ def _legend() -> Iterator[str]:
     for phase in PHASES:
         yield _box(x, 50, 34, phase, 0)
         yield text(x + 42, 66, f"{_SIGNS[phase]} {_ABOUT[phase]}", "quiet")
-        x += 80 + 8.43 * len(_ABOUT[phase])
+        x += 80 + CHARACTER * len(_ABOUT[phase])
 
 
 def _names(names: Mapping[int, str], shown: Mapping[int, int]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import { el, refill } from "./dom.mjs";
 import { icon } from "./marks.mjs";
 
-export const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32];
+const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32];
 
 const KEYS = {
   " ": "toggle", ArrowRight: "forward", ArrowLeft: "back", n: "forwardEvent", p: "backEvent",
@@ -22,6 +22,15 @@ export function actionOf(event, keys = KEYS, shifted = SHIFTED) {
   if (tag === "SELECT" && key !== "Escape") return undefined;
   if (tag === "BUTTON" && key === " ") return undefined;
   return (event.shiftKey && shifted[key]) || keys[key];
+}
+
+// What each view does about its speed: `value` is the chosen one.
+export function speedMoves(options, value) {
+  return {
+    speed: () => { options.speed = value; },
+    faster: () => { options.speed = SPEEDS.find((speed) => speed > options.speed) ?? options.speed; },
+    slower: () => { options.speed = SPEEDS.findLast((speed) => speed < options.speed) ?? options.speed; },
+  };
 }
 
 const BUTTONS = [

@@ -57,7 +57,7 @@ export function short(value) {
 }
 
 // Give the object that an array stands for; null for one that readers ignore (`x-...`).
-export function readEvent(row) {
+function readEvent(row) {
   if (!Array.isArray(row) || !isString(row[0])) {
     throw new TraceError("an event must be an array that begins with its name");
   }

@@ -9,7 +9,7 @@ const TELLING = ["copy", "preempt", "swap_out", "swap_in", "evict", "hit", "fork
 const FOLLOWED = ["copy", "preempt", "swap_out", "swap_in", "hit", "fork", "reserve"];
 
 // Signs by block, in the pool and in the swap pool, and the number of new tokens by sequence.
-export function changesOf(events, signs) {
+function changesOf(events, signs) {
   const changes = { blocks: new Map(), swapBlocks: new Map(), newTokens: new Map() };
   const mark = (marks, block, sign) => {
     const before = marks.get(block);
@@ -85,7 +85,7 @@ export function captionOf(step, index, story) {
 }
 
 // The line that tells most about a step: what is rare goes before what happens every time.
-export function headlineOf(lines) {
+function headlineOf(lines) {
   const rank = ({ kind }) => {
     const index = TELLING.indexOf(kind);
     return index < 0 ? TELLING.length : index;

@@ -1,7 +1,7 @@
 // The kernel microscope: a recorded run, stepped through program by program.
 
 import { Arrows } from "./arrows.mjs";
-import { Controls, SPEEDS, actionOf } from "./controls.mjs";
+import { Controls, actionOf, speedMoves } from "./controls.mjs";
 import { el, keepingFocus, refill } from "./dom.mjs";
 import { Help } from "./help.mjs";
 import { startPage, widgetOf } from "./host.mjs";
@@ -50,9 +50,7 @@ class Microscope {
       nextUpdate: () => this.goTo(run.updateAfter(index, +1)),
       previousUpdate: () => this.goTo(run.updateAfter(index, -1)),
       toggle: () => (options.playing ? this.pause() : this.play()),
-      speed: () => { options.speed = value; },
-      faster: () => { options.speed = SPEEDS.find((s) => s > options.speed) ?? options.speed; },
-      slower: () => { options.speed = SPEEDS.findLast((s) => s < options.speed) ?? options.speed; },
+      ...speedMoves(options, value),
       nextRow: () => this.#nextRow(),
       close: () => { options.help = false; },
     };

@@ -24,7 +24,7 @@ export function placeOf({ tensor, box }) {
 }
 
 // Numbers in a row as a range: "4 to 7", else one after the other.
-export function spanned(values) {
+function spanned(values) {
   const sorted = [...new Set(values)].sort((a, b) => a - b);
   const [first, last] = [sorted[0], sorted[sorted.length - 1]];
   return sorted.length > 2 && last - first === sorted.length - 1 ? `${first} to ${last}` : listed(sorted);

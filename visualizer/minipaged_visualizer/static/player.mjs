@@ -3,7 +3,7 @@
 import { Arrows } from "./arrows.mjs";
 import { Cells } from "./cells.mjs";
 import { Closeup } from "./closeup.mjs";
-import { Controls, SPEEDS, actionOf } from "./controls.mjs";
+import { Controls, actionOf, speedMoves } from "./controls.mjs";
 import { el, keepingFocus, plural } from "./dom.mjs";
 import { Explain } from "./explain.mjs";
 import { readHeader, readStep } from "./format.mjs";
@@ -72,9 +72,7 @@ export class Player {
       nextOfSame: () => this.#goToNeighbour(+1),
       previousOfSame: () => this.#goToNeighbour(-1),
       toggle: () => (options.playing ? this.pause() : this.play()),
-      speed: () => { options.speed = value; },
-      faster: () => { options.speed = SPEEDS.find((s) => s > options.speed) ?? options.speed; },
-      slower: () => { options.speed = SPEEDS.findLast((s) => s < options.speed) ?? options.speed; },
+      ...speedMoves(options, value),
       nextSequence: () => this.#changeFocus(+1),
       previousSequence: () => this.#changeFocus(-1),
       follow: () => { options.pinned = null; },

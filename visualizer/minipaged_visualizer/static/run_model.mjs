@@ -10,10 +10,10 @@ import { Replay } from "./reducer.mjs";
 import { Tenancies } from "./tenancies.mjs";
 import { Timeline, START } from "./timeline.mjs";
 
-const NAMES = {
-  "paged": "Paged", "orca-max": "Slabs (Max)", "orca-pow2": "Slabs (Pow2)",
-  "orca-oracle": "Slabs (Oracle)",
-};
+const NAMES = new Map([
+  ["paged", "Paged"], ["orca-max", "Slabs (Max)"], ["orca-pow2", "Slabs (Pow2)"],
+  ["orca-oracle", "Slabs (Oracle)"],
+]);
 export const WAITING = ["waiting", "preempted", "swapped"];
 
 export class RunModel {
@@ -25,7 +25,7 @@ export class RunModel {
       this.timeline.append(readStep(row, steps.length ? steps[steps.length - 1].step + 1 : 0));
     }
     this.numbers = steps.map(({ step }) => step);
-    this.name = NAMES[header.allocator] ?? header.allocator;
+    this.name = NAMES.get(header.allocator) ?? header.allocator;
     this.reserves = reservesOf(steps);
     this.isSlabs = this.reserves.size > 0;
     this.tenancies = new Tenancies(header.block_size);
@@ -164,7 +164,7 @@ function reservesOf(steps) {
 }
 
 // Free runs as a buddy allocator has them: {first, size}, a power of two long, at a multiple of it.
-export function freePieces(refCounts) {
+function freePieces(refCounts) {
   const pieces = [];
   let block = 0;
   while (block < refCounts.length) {

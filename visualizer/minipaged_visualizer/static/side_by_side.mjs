@@ -3,7 +3,7 @@
 // Tick 0 is before the first step, the last one behind all of them. A run that has no step of a
 // number stays where it is; one that is over shows what is left at its end.
 
-import { Controls, SPEEDS, actionOf } from "./controls.mjs";
+import { Controls, actionOf, speedMoves } from "./controls.mjs";
 import { el, refill, safe } from "./dom.mjs";
 import { Help } from "./help.mjs";
 import { startPage, widgetOf } from "./host.mjs";
@@ -60,9 +60,7 @@ class SideBySide {
       first: () => this.goTo(0),
       last: () => this.goTo(this.ticks.length + 1),
       toggle: () => (options.playing ? this.pause() : this.play()),
-      speed: () => { options.speed = value; },
-      faster: () => { options.speed = SPEEDS.find((s) => s > options.speed) ?? options.speed; },
-      slower: () => { options.speed = SPEEDS.findLast((s) => s < options.speed) ?? options.speed; },
+      ...speedMoves(options, value),
       close: () => { options.help = false; },
     };
     if (["backRow", "text", "help"].includes(action)) options[action] = !options[action];

@@ -153,6 +153,6 @@ export function isSame(left, right) {
   return left.number === right.number && left.event === right.event;
 }
 
-export function isBefore(left, right) {
+function isBefore(left, right) {
   return left.number < right.number || (left.number === right.number && left.event < right.event);
 }

@@ -48,7 +48,7 @@ export class TwinStrip {
     const lines = models.map((model, side) => svg("path", { class: `sb-line sb-line${side}`, d: this.#path(model) }));
     this.chart = svg("svg", {
       class: "sb-chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
-      "aria-label": `Wasted share of each pool over time. ${models.map((m) => `${m.name}: ${onAverage(m)} % on average`).join("; ")}`,
+      "aria-label": `Wasted share of each pool over time. ${models.map((m) => `${m.label}: ${onAverage(m)} % on average`).join("; ")}`,
       onpointerdown: (event) => onTick(this.#tickAt(event)),
       onpointermove: (event) => event.buttons === 1 && onTick(this.#tickAt(event)),
     }, svg("line", { class: "sb-half", x1: 0, x2: WIDTH, y1: HEIGHT / 2, y2: HEIGHT / 2 }), ...lines, this.cursor);
