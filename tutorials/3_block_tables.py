@@ -118,8 +118,9 @@ reveal(
 )
 
 # %% [markdown]
-# See it happen: go to step 2, then switch to *by event*. The block is taken, the token written, the
-# next one sampled, in this order. The token that a step samples has no place yet.
+# See it happen: click into the player, go to step 1 with `→`, then press `n`, one event on, three
+# times. In step 2 the block is taken, the token written, the next one sampled, in this order. The
+# token that a step samples has no place yet.
 
 # %%
 MemoryPlayer(trace)

@@ -108,12 +108,6 @@ reveal(
 )
 
 # %% [markdown]
-# Two rules are in this answer:
-#
-# - **A fork on a block boundary copies nothing**, not even later.
-# - **The last writer needs no copy.** Of n sequences that share a block and all write to it, n - 1
-#   copy it.
-#
 # ## The moment of the copy
 #
 # The first copy of the run with 10 tokens, alone: the third block of A is its own now.
@@ -145,6 +139,12 @@ assert not any(isinstance(e, BlockCopied) for step in runs[8].steps for e in ste
 MemoryPlayer(runs[8])
 
 # %% [markdown]
+# Two rules are in these runs:
+#
+# - **A fork on a block boundary copies nothing**, not even later.
+# - **The last writer needs no copy.** Of n sequences that share a block and all write to it, n - 1
+#   copy it.
+#
 # ## Exercise 6.1
 #
 # Build the fork. Sequences have letters here, so that you can compare with the player.
