@@ -51,7 +51,8 @@ def _rows(*runs: RunSummary) -> list[tuple[str, ...]]:
     return [
         ("steps to finish", *(str(run.num_steps) for run in runs)),
         ("most requests at once", *(str(run.most_running) for run in runs)),
-        ("slots that hold tokens", *(f"{run.token_share:.0%}" for run in runs)),
+        ("slots that hold tokens, on average", *(f"{run.token_share:.0%}" for run in runs)),
+        ("slots that are held, and empty", *(f"{run.empty_share:.0%}" for run in runs)),
         ("requests that gave way", *(str(run.num_preemptions) for run in runs)),
         ("the first that must wait", *map(_first_wait, runs)),
     ]

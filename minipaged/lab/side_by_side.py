@@ -152,6 +152,7 @@ class RunSummary(NamedTuple):
         num_steps: Steps until everybody was done.
         most_running: The most requests that ran in one step.
         token_share: The part (0 to 1) of all slots that held a token, on average over its steps.
+        empty_share: The part that somebody held and that was empty, on average.
         num_preemptions: How often somebody had to give way.
         first_wait: The first step that could not let a request in; None: each could.
         why: What was missing then.
@@ -160,6 +161,7 @@ class RunSummary(NamedTuple):
     num_steps: int
     most_running: int
     token_share: float
+    empty_share: float
     num_preemptions: int
     first_wait: int | None
     why: str
@@ -195,9 +197,10 @@ def summarize(trace: Trace) -> RunSummary:
             running.discard(event.seq)
             preemptions += isinstance(event, Preempted)
     first = next((step for step in trace.steps if step.note), None)
-    share = measure(trace.header, trace.steps).average().share("tokens")
+    average = measure(trace.header, trace.steps).average()
+    tokens, empty = average.share("tokens"), average.share("reserved") + average.share("internal")
     number, why = (first.step, first.note) if first else (None, "")
-    return RunSummary(len(trace.steps), most, share, preemptions, number, why)
+    return RunSummary(len(trace.steps), most, tokens, empty, preemptions, number, why)
 
 
 def _run(scene: Scene, allocator: str, make: Callable[[Observer], MemoryManager]) -> Trace:
