@@ -105,6 +105,7 @@ def _notes(plan: Plan) -> Text:
         "requests   that run at once, each anywhere in its life",
         "slots      that one has when it ends; unused: the part that it never touched",
         "reserved   will hold tokens later; internal never will; external is nobody's",
+        "Orca       slabs: for the longest text (Max), up to twice (Pow2), exact (Oracle)",
     ]
     if slabs.num_requests:
         ratio = paged.num_requests / slabs.num_requests
