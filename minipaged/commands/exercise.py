@@ -59,6 +59,8 @@ def check_exercise(number: str, file: Path | None, trace: Path | None) -> bool:
     with _no_input():
         verdict = check(exercise, load_attempt(exercise, path))
     _show(verdict)
+    if verdict.status == "unsolved":
+        print(f"it goes into {path}")
     beside = path.with_suffix(".jsonl" if file is None else ".case.jsonl")
     _keep_trace(verdict, trace or beside, is_asked_for=trace is not None)
     return verdict.passed

@@ -27,6 +27,11 @@ def learn(folder: Path | None, reset: int | None, opens_lab: bool) -> int:
     console.print(_told(here, copied), markup=False)
     console.print(_progress(here), markup=False)
     if not opens_lab:
+        console.print(
+            f"open {here.path / '1_the_kv_cache.ipynb'} in your notebook editor, or write into "
+            f"{here.path / 'exercises'} and run minipaged exercise 1.1",
+            markup=False,
+        )
         return 0
     if find_spec("jupyterlab") is None:
         raise ConfigError(

@@ -41,6 +41,7 @@ def test_from_the_starter_to_the_solution(learnt: Path) -> None:
     unsolved = minipaged("exercise", "3.1", cwd=learnt)
     assert unsolved.returncode == 1
     assert "not solved yet" in unsolved.stdout
+    assert str(Path("exercises") / SLOTS.file) in unsolved.stdout
 
     starter = file.read_text(encoding="utf-8")
     body = "    return [block_ids[0] * block_size + p for p in range(start, stop)]\n"
