@@ -162,7 +162,8 @@ export function slots(contents, old, size) {
 }
 
 function emptiness({ status }) {
-  return status === "finished" ? "its blocks are given back" : "it has no blocks yet";
+  if (status === "finished") return "its blocks are given back";
+  return status === "preempted" ? "its blocks were taken away" : "it has no blocks yet";
 }
 
 // The token that is chosen, but has no keys and values yet.
