@@ -10,12 +10,14 @@ from __future__ import annotations
 import ctypes
 import linecache
 import reprlib
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 SECONDS = 2.0
@@ -88,13 +90,13 @@ def time_limit(seconds: float) -> Iterator[None]:
     everything is interrupted again and again, until that hits it where it catches nothing.
     """
     lock, is_over = threading.Lock(), threading.Event()
-    thread = threading.get_ident()
+    thread, here = threading.get_ident(), sys._getframe().f_code
 
     def interrupt() -> None:
         wait = seconds
         while not is_over.wait(wait):
             with lock:
-                if not is_over.is_set():
+                if not is_over.is_set() and not _is_inside(thread, here):
                     raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
                     raise_in(ctypes.c_ulong(thread), ctypes.py_object(TooSlowError))
             wait = _AGAIN
@@ -109,9 +111,17 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         try:
             end()
-        except TooSlowError:  # it came just now
+        except TooSlowError:  # it was on its way; no other comes in here
             end()
             raise
+
+
+def _is_inside(thread: int, code: CodeType) -> bool:
+    """Whether a thread runs a certain function, or what that calls."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def plain(value: Any, depth: int = 0) -> Any:
