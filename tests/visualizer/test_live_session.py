@@ -14,6 +14,8 @@ from scheduler.scripted_model import Letters, ScriptedEngine
 
 pytest.importorskip("ipywidgets")
 pytest.importorskip("anywidget")
+from ipywidgets import DOMWidget
+from ipywidgets.widgets.widget import _instances
 from minipaged_visualizer.live_session import LiveSession
 
 from minipaged.engine.sampling_params import SamplingParams
@@ -223,6 +225,19 @@ def test_a_bug_is_not_hidden(session: LiveSession) -> None:
         asyncio.run(session.run_async())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_bug_ends_a_run_and_does_not_leave_it_running(session: LiveSession) -> None:
+    click(session, "add request")
+    session.engine.error = ZeroDivisionError("a bug of ours")
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(session.run_async())
+    assert session.status == "stopped by ZeroDivisionError: a bug of ours"
+    session.engine.error = MemoryError()
+    click(session, "run")
+    session._thread.join(20)
+    assert session.status == "stopped by MemoryError"
+
+
 def test_a_cell_that_is_interrupted_leaves_the_run_paused(session: LiveSession) -> None:
     session._request["max_tokens"].value = 30
     click(session, "add request")
@@ -237,6 +252,21 @@ def test_a_cell_that_is_interrupted_leaves_the_run_paused(session: LiveSession) 
     asyncio.run(run_and_interrupt())
     assert session.status == "paused"
     assert session.engine.has_unfinished_requests()
+
+
+def shown_widgets() -> set[object]:
+    return {widget for widget in _instances.values() if isinstance(widget, DOMWidget)}
+
+
+def test_new_engines_and_closed_sessions_leave_no_widgets() -> None:
+    before = shown_widgets()
+    session = LiveSession(ScriptedLLM, SamplingParams)
+    opened = shown_widgets()
+    for _ in range(3):
+        session.restart()
+    assert len(shown_widgets()) == len(opened)
+    session.close()
+    assert shown_widgets() == before
 
 
 def test_a_closed_session_leaves_no_thread(session: LiveSession) -> None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import html
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import ipywidgets as ipw
@@ -78,10 +79,11 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
         **settings: Any,
     ) -> None:
         self._make_engine, self._make_params = make_engine, make_params
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._wants_pause = threading.Event()
         self._thread: threading.Thread | None = None
         self._player: MemoryPlayer | None = None
+        self._parts: list[Any] = []  # all but the player
         self.requests: list[str] = []
         self.status = ""
         self.fields = engine_fields(settings)
@@ -90,7 +92,10 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
         self._request = request_fields()
         self._request["prompt"].on_msg(self._hear_enter)
         self._buttons = {name: self._button(name, act) for name, act in self._actions().items()}
-        self._status, self._own_keys = ipw.HTML(), OwnKeys()
+        self._status = ipw.HTML()
+        self._rows = [OwnKeys(), *self._make_rows()]
+        fields = [*self._request.values(), *self.fields.values()]
+        self._parts = [*self._rows, *self._buttons.values(), *fields, self._status]
         self._show()
         for name, field in self.fields.items():
             field.observe(lambda change, name=name: self._changed(name, change["new"]), "value")
@@ -131,16 +136,9 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
     async def run_async(self) -> None:
         """Run until all is done or somebody pauses; the notebook hears its buttons meanwhile."""
         self._start()
-        try:
+        with self._telling_the_end():
             while not self._wants_pause.is_set() and await asyncio.to_thread(self.step):
                 await asyncio.sleep(0)
-        except MinipagedError as e:
-            self._tell(str(e))
-        except asyncio.CancelledError:  # the cell was interrupted
-            self._tell("paused")
-            raise
-        else:
-            self._tell_how_it_ended()
 
     def pause(self) -> None:
         """Let what runs stop after the step under way."""
@@ -164,8 +162,9 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
     def close(self) -> None:
         """Stop, and take the widget from the notebook."""
         self.pause()
-        if self._player is not None:
-            self._player.close()
+        for widget in (self._player, *self._parts):
+            if widget is not None:
+                widget.close()
         super().close()
 
     # --- inside -----------------------------------------------------------------------------------
@@ -176,7 +175,7 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
     def _show(self) -> None:
         """Let a player follow the engine that is there now."""
         previous, self._player = self._player, MemoryPlayer(self.engine)
-        self.children = [self._own_keys, *self._rows(), self._player]
+        self.children = [*self._rows, self._player]
         if previous is not None:
             previous.close()
         self._tell("ready")
@@ -186,16 +185,25 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
         self._tell("running")
 
     def _run(self) -> None:
-        try:
+        with self._telling_the_end():
             while not self._wants_pause.is_set() and self.step():
                 pass
+
+    @contextmanager
+    def _telling_the_end(self) -> Iterator[None]:
+        """Tell how a run ended; a bug is told, and raised all the same."""
+        try:
+            yield
         except MinipagedError as e:
             self._tell(str(e))
+        except asyncio.CancelledError:  # the cell was interrupted
+            self._tell("paused")
+            raise
+        except Exception as e:
+            self._tell(f"stopped by {type(e).__name__}{f': {e}' if str(e) else ''}")
+            raise
         else:
-            self._tell_how_it_ended()
-
-    def _tell_how_it_ended(self) -> None:
-        self._tell("paused" if self._wants_pause.is_set() else "all requests are done")
+            self._tell("paused" if self._wants_pause.is_set() else "all requests are done")
 
     def _tell(self, text: str) -> None:
         self.status = text
@@ -230,7 +238,7 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
         except MinipagedError as e:
             self._tell(str(e))
 
-    def _rows(self) -> list[Any]:
+    def _make_rows(self) -> list[Any]:
         buttons = self._buttons
         running = [buttons[name] for name in ("step", "run", "pause", "abort")]
         return [
