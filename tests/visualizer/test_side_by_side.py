@@ -294,6 +294,10 @@ def test_empty_traces_are_shown_as_nothing(browser: Chromium, tmp_path: Path) ->
     open_page(browser, tmp_path, empty, empty)
     browser.press("ArrowRight", "End", " ", "t")
     assert said(browser)[0] == "Left (Paged): nobody has come yet."
+    assert (
+        browser.evaluate("document.querySelector('.mp-place').textContent") == "there are no steps"
+    )
+    assert "undefined" not in browser.evaluate("document.body.innerText")
     assert_quiet(browser)
 
 

@@ -122,7 +122,7 @@ class SideBySide {
   #say(number, moments) {
     const { ticks } = this;
     const last = ticks[ticks.length - 1];
-    const place = number < 0 ? "before the first step" : number === Infinity ? `behind step ${last}, the last` : `step ${number} of ${last}`;
+    const place = number < 0 ? "before the first step" : number === Infinity ? behind(last) : `step ${number} of ${last}`;
     const told = moments.map((moment, side) => sentence(this.models[side], moment));
     const first = moments.map(({ index, isOver }, side) => !isOver && index >= 0 && index === this.models[side].firstWait
       && ` · ${this.models[side].label}: for the first time somebody must wait`);
@@ -170,6 +170,10 @@ class SideBySide {
     cancelAnimationFrame(this.redrawing);
     this.root.remove();
   }
+}
+
+function behind(last) {
+  return last === undefined ? "there are no steps" : `behind step ${last}, the last`;
 }
 
 function read(payload, side) {
