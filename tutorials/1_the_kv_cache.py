@@ -103,7 +103,8 @@ reveal(
 #
 # ## What a token costs
 #
-# A key and a value, in every layer, for every head that has its own:
+# A key and a value, in every layer, for every head that has its own (in many models several query
+# heads share one):
 #
 # `2 * layers * kv_heads * head_dim * bytes per number`
 
