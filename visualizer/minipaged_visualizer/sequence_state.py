@@ -106,7 +106,6 @@ def _entries(state: Replay, seq: int, num_new: int) -> list[Entry]:
         filled = min(max(num_tokens - logical * size, 0), size)
         num_old = min(max(num_tokens - num_new - logical * size, 0), filled)
         tokens = tuple(token.text for token in contents[block][:filled])
-        count = ref_counts[block]
-        num_new, share = filled - num_old, heat.get(block)
-        entries.append(Entry(logical, block, tokens, num_new, size - filled, count, share))
+        sizes = filled - num_old, size - filled, ref_counts[block]
+        entries.append(Entry(logical, block, tokens, *sizes, heat.get(block)))
     return entries
