@@ -39,7 +39,7 @@ MODEL = os.environ.get("MINIPAGED_MODEL", "storyteller")
 #
 # The player shows it on a real model. It opens at the last token; the left arrow steps back. Each
 # row is a piece of the text, four tokens long: a *block*. The column *attention* tells how much of
-# its look the newest token spends on each. What else there is to see comes with chapter 2.
+# its attention the newest token gives to each. What else there is to see comes with chapter 2.
 
 # %%
 llm = LLM(MODEL, block_size=4, num_blocks=16, enable_prefix_caching=False, trace="deep")
