@@ -165,7 +165,7 @@ def test_a_live_run_is_paused_goes_on_and_is_aborted(
     browser.type("900")  # tokens each
     tab_to_button(browser, "add request")
     browser.press("d", "d", "b", "a", "x", "Enter")
-    browser.wait_until(f"document.querySelector('{status}').innerText === 'request 0 waits'")
+    browser.wait_until(f"document.querySelector('{status}').innerText === 'request 0 is added'")
     assert notebook.num_cells == 3
 
     def run_until(act: Callable[[], object]) -> int:

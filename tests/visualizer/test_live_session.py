@@ -76,7 +76,7 @@ def test_a_request_is_added_and_stepped(session: LiveSession) -> None:
     click(session, "step")
     assert num_steps(session) == 0
     click(session, "add request")
-    assert session.status == "request 0 waits"
+    assert session.status == "request 0 is added"
     click(session, "step")
     click(session, "step")
     assert num_steps(session) == 2

@@ -116,7 +116,7 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
         params = self._make_params(n=n, max_tokens=max_tokens)
         with self._lock:
             self.requests.append(self.engine.add_request(prompt, params))
-        self._tell(f"request {self.requests[-1]} waits")
+        self._tell(f"request {self.requests[-1]} is added")
 
     def step(self) -> bool:
         """Run one step; tell whether there was anything to do."""
@@ -174,7 +174,7 @@ class LiveSession(ipw.VBox):  # type: ignore[misc]  # ipywidgets has no types
 
     def _show(self) -> None:
         """Let a player follow the engine that is there now."""
-        previous, self._player = self._player, MemoryPlayer(self.engine)
+        previous, self._player = self._player, MemoryPlayer(self.engine, at_end=True)
         self.children = [*self._rows, self._player]
         if previous is not None:
             previous.close()
