@@ -1,17 +1,16 @@
 """`minipaged export`: a trace as a page, a picture, charts, or a timeline for Perfetto.
 
 A recording of a kernel becomes a page, too; those that come with minipaged are known by name.
-The file is written beside its place and then moved there: whoever looks sees the old one or the new
-one, never half of it.
+The file is there in full or not at all.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from minipaged_visualizer.whole_file import write_whole
 
 from minipaged.errors import ConfigError, TraceError
 from minipaged.memory.events import short
@@ -83,32 +82,6 @@ def _is_kernel(source: Path) -> bool:
     from minipaged_visualizer.microscope_page import recording_names
 
     return is_recording(source) if source.exists() else str(source) in recording_names()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file; it is there in full or not at all.
-
-    Raises:
-        TraceError: It can't be written. What was there before is still there.
-    """
-    try:
-        if path.exists() and not path.is_file():  # a device or a pipe; a folder refuses
-            path.write_text(text, encoding="utf-8", newline="\n")
-        else:
-            _write_beside(path.resolve(), text)
-    except OSError as e:
-        raise TraceError(f"{path}: can't be written: {e.strerror or e}") from e
-
-
-def _write_beside(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")
-    try:
-        with beside.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        beside.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
 
 
 def _choose_format(output: Path, name: str | None) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from minipaged_visualizer.whole_file import write_whole
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from minipaged.commands.export import write_whole
 from minipaged.lab.side_by_side import RunSummary, Scene, run_side_by_side, summarize
 
 _NAMES = {"max": "slabs (Max)", "pow2": "slabs (Pow2)", "oracle": "slabs (Oracle)"}

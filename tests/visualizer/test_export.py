@@ -13,11 +13,13 @@ from xml.etree import ElementTree
 
 import pytest
 from hostile import hostile_trace
+from minipaged_visualizer.html_page import export_html
 from scenes import everything
 
 from minipaged.commands import export as command
 from minipaged.commands.export import FORMATS, export
 from minipaged.errors import ConfigError, MinipagedError, TraceError
+from minipaged.memory.trace import Trace
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +203,17 @@ def test_the_command_tells_in_one_line(
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
     assert done.stdout == ""
+
+
+def test_a_page_never_takes_the_place_of_a_run(run: Path, tmp_path: Path) -> None:
+    trace = Trace.load(run)
+    trace.save(tmp_path / "other.jsonl")
+    kept = (tmp_path / "other.jsonl").read_bytes()
+    with pytest.raises(TraceError, match="this is a recorded run"):
+        export(run, tmp_path / "other.jsonl", "html")
+    with pytest.raises(TraceError, match="this is a recorded run"):
+        export_html(trace, tmp_path / "other.jsonl")
+    assert (tmp_path / "other.jsonl").read_bytes() == kept
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")

@@ -20,6 +20,7 @@ from minipaged.memory.trace import Trace
 from minipaged_visualizer.browser_module import page_script, style
 from minipaged_visualizer.payload import trace_payload
 from minipaged_visualizer.safe_text import safe
+from minipaged_visualizer.whole_file import write_whole
 
 _PAGE_STYLE = """
 html { color-scheme: light dark; background: light-dark(#ffffff, #14161b); }
@@ -60,15 +61,12 @@ def export_html(trace: Trace | str | Path, path: str | Path) -> Path:
 
 
 def write_page(path: str | Path, text: str) -> Path:
-    """Write a page and give its path.
+    """Write a page in full or not at all, and give its path.
 
     Raises:
-        TraceError: It can't be written.
+        TraceError: It can't be written, or would take the place of a recorded run.
     """
-    try:
-        Path(path).write_text(text, encoding="utf-8", newline="\n")
-    except OSError as e:
-        raise TraceError(f"{path}: can't be written: {e.strerror or e}") from e
+    write_whole(Path(path), text)
     return Path(path)
 
 
