@@ -11,7 +11,7 @@ import { test } from "node:test";
 const STATIC = process.env.STATIC;
 const { EVENTS, readTrace } = await import(join(STATIC, "format.mjs"));
 const { Replay, outputOf } = await import(join(STATIC, "reducer.mjs"));
-const { Timeline } = await import(join(STATIC, "timeline.mjs"));
+const { MOST_KEYFRAMES, Timeline } = await import(join(STATIC, "timeline.mjs"));
 
 const folder = process.env.TRACES;
 const names = readdirSync(folder).filter((name) => name.endsWith(".jsonl"));
@@ -83,6 +83,20 @@ test("a walk through a timeline always shows what a replay from the start gives"
       if (events) assert.equal(digest(timeline.state), wanted[events - 1], `${name} from ${number}`);
       assert.equal(digest(timeline.peek(position)), digest(timeline.state));
     }
+  }
+});
+
+test("a long run has few keyframes, and they lead to the right place", () => {
+  const timeline = new Timeline({ num_blocks: 1, block_size: 1, num_swap_blocks: 0 });
+  const numSteps = 32 * MOST_KEYFRAMES * 2 + 100;
+  for (let step = 0; step < numSteps; step += 1) {
+    timeline.append({ step, events: [{ kind: "request", seq: step, name: "", num_prompt_tokens: 1 }] });
+  }
+  assert.ok(timeline.keyframes.length < MOST_KEYFRAMES);
+  for (const number of [numSteps - 1, 0, 127, 128, 129, 4000, 2047, 63, 64, numSteps - 2]) {
+    timeline.goToStep(number);
+    assert.equal(timeline.state.sequences.size, number + 1);
+    assert.equal(timeline.peek({ number: number - 1, event: 1 }).sequences.size, number);
   }
 });
 

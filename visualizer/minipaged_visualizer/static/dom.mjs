@@ -87,9 +87,11 @@ export class Kept {
   }
 }
 
+// Join things as people do, in Python's way: of many, only the first few are named.
 export function listed(items, limit = 12) {
-  const shown = items.slice(0, limit).map(String);
-  if (items.length > limit) shown.push(`${items.length - limit} more`);
+  const isLong = items.length > limit + 1;
+  const shown = items.slice(0, isLong ? limit : items.length).map(String);
+  if (isLong) shown.push(`${items.length - limit} more`);
   const last = shown.pop() ?? "";
   return shown.length ? `${shown.join(", ")} and ${last}` : last;
 }

@@ -1,14 +1,15 @@
 // A trace as something to walk through, step by step or event by event, forward and back.
 //
-// The same as Python's Timeline: a keyframe every 32 steps, and going back starts at the nearest one
-// before. A position {number, event} says that `event` events of the `number`-th step have happened;
+// The same as Python's Timeline: a keyframe every 32 steps at first, and going back starts at the
+// nearest one before; of too many, every second one is dropped. A position {number, event} says that `event` events of the `number`-th step have happened;
 // before the first step it is {number: -1, event: 0}.
 
 import { TraceError } from "./format.mjs";
 import { History } from "./history.mjs";
 import { Replay } from "./reducer.mjs";
 
-export const KEYFRAME_STEPS = 32;
+const KEYFRAME_STEPS = 32;
+export const MOST_KEYFRAMES = 64;
 export const START = Object.freeze({ number: -1, event: 0 });
 
 const clamp = (value, least, most) => Math.min(Math.max(value, least), most);
@@ -23,12 +24,13 @@ export class Timeline {
     this.position = START;
     this.head = this.#empty();
     this.keyframes = [];
+    this.distance = KEYFRAME_STEPS; // steps from one to the next
   }
 
   // Take the next step; the position stays. Throws if an event contradicts what came before.
   append(step) {
     const { head, steps } = this;
-    if (steps.length && steps.length % KEYFRAME_STEPS === 0) this.keyframes.push(head.copy());
+    if (steps.length && steps.length % this.distance === 0) this.#keep(head.copy());
     step.events.forEach((event, index) => {
       try {
         this.history.record(steps.length, index, event, head);
@@ -68,7 +70,7 @@ export class Timeline {
   goTo(position) {
     const target = this.#inside(position);
     const moved = !isSame(target, this.position);
-    const isFar = this.#frameBefore(target) * KEYFRAME_STEPS - 1 > this.position.number;
+    const isFar = this.#frameBefore(target) * this.distance - 1 > this.position.number;
     if (isFar || isBefore(target, this.position)) {
       [this.state, this.position] = this.#keyframeFor(target);
     }
@@ -123,6 +125,14 @@ export class Timeline {
     return new Replay(blocks, size, swap);
   }
 
+  // Add the next keyframe; of too many, every second one stays.
+  #keep(keyframe) {
+    this.keyframes.push(keyframe);
+    if (this.keyframes.length < MOST_KEYFRAMES) return;
+    this.keyframes = this.keyframes.filter((_, index) => index % 2 === 1);
+    this.distance *= 2;
+  }
+
   #inside({ number, event }) {
     const index = clamp(number, -1, this.steps.length - 1);
     return { number: index, event: clamp(event, 0, this.endOf(index).event) };
@@ -130,13 +140,13 @@ export class Timeline {
 
   // How many keyframes there are up to the begin of a step: the last of them is the nearest.
   #frameBefore({ number }) {
-    return Math.min(Math.floor(Math.max(number, 0) / KEYFRAME_STEPS), this.keyframes.length);
+    return Math.min(Math.floor(Math.max(number, 0) / this.distance), this.keyframes.length);
   }
 
   #keyframeFor(position) {
     const frame = this.#frameBefore(position);
     const state = frame ? this.keyframes[frame - 1].copy() : this.#empty();
-    return [state, this.endOf(frame * KEYFRAME_STEPS - 1)];
+    return [state, this.endOf(frame * this.distance - 1)];
   }
 
   #applyBetween(state, from, to) {
