@@ -148,7 +148,7 @@ def _why_raised(case: ProgramCase, reads: list[KernelAccess], got: Raised) -> st
     pointer = _POINTER_AS_TENSOR.search(got.error)
     if pointer:
         name = pointer[1]
-        return f"{name} is a pointer, no tensor: add a number to it, tl.load({name} + number)"
+        return f"a pointer is no tensor: add a number to it, tl.load({name} + number)"
     place = f"after reading {blocks(reads[-1].blocks)}" if reads else "before any key was read"
     return f"the program stopped {place}"
 

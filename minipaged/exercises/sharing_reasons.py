@@ -51,7 +51,7 @@ def why_at_all(case: Case) -> str:
     if twins:
         one, other = twins
         return (
-            f"tables[{one!r}] and tables[{other!r}] are one and the same list: what {one} does to "
+            f"the tables of {one} and {other} are one and the same list: what {one} does to "
             f"its table happens to {other}'s as well. A fork needs a list of its own"
         )
     return ""
@@ -62,7 +62,7 @@ def _why_unsound(tables: Any) -> str:
         for name, table in tables.items():
             if not isinstance(table, list):
                 return (
-                    f"tables[{name!r}] is a {type(table).__name__}, not a list: a table grows with "
+                    f"here tables[{name!r}] is a {type(table).__name__}, not a list: a table grows with "
                     "its sequence"
                 )
     return "tables must stay a dict of lists of block numbers, ref_counts and free_list lists"
@@ -231,6 +231,6 @@ def _why_free_list(case: Case) -> str:
                 "for ever"
             )
     return (
-        f"free_list should be {right}: a block is taken from its front and given back at its end, "
+        f"the free list should be {right}: a block is taken from its front and given back at its end, "
         "behind the others, a table's tail first"
     )
