@@ -62,8 +62,8 @@ def _why_unsound(tables: Any) -> str:
         for name, table in tables.items():
             if not isinstance(table, list):
                 return (
-                    f"here tables[{name!r}] is a {type(table).__name__}, not a list: a table grows with "
-                    "its sequence"
+                    f"here tables[{name!r}] is a {type(table).__name__}, not a list: a table grows "
+                    "with its sequence"
                 )
     return "tables must stay a dict of lists of block numbers, ref_counts and free_list lists"
 
@@ -231,6 +231,6 @@ def _why_free_list(case: Case) -> str:
                 "for ever"
             )
     return (
-        f"the free list should be {right}: a block is taken from its front and given back at its end, "
-        "behind the others, a table's tail first"
+        f"the free list should be {right}: a block is taken from its front and given back at its "
+        "end, behind the others, a table's tail first"
     )
