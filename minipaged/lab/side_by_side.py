@@ -8,14 +8,14 @@ memory makes anybody wait; the note of a step says who waits, and for what.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from minipaged.engine.config import EngineConfig
 from minipaged.errors import ConfigError
 from minipaged.lab.simulator import Moment, simulate
+from minipaged.lab.stories import story, token_text
 from minipaged.lab.waste import measure
 from minipaged.lab.workloads import LabRequest, LengthStatistics, lengths
 from minipaged.memory.block_table import blocks_for
@@ -51,20 +51,6 @@ _LEAST_SLOTS = 48  # three texts of 16
 _MOST_REQUESTS = 1000
 _ARRIVALS = 2  # requests a step
 _TITLE = "The same requests in contiguous and in paged memory"
-# A story goes round and round: the old cat saw a red boat near the hill and ...
-_STORY = (
-    ("the", "a", "one"),
-    ("old", "red", "big", "wise", "shy", "tiny", "kind", "wet"),
-    ("cat", "dog", "fox", "owl", "bear", "king", "girl", "frog"),
-    ("saw", "met", "lost", "had", "drew", "kept", "hid"),
-    ("a", "the", "his", "her"),
-    ("boat", "kite", "bell", "hat", "lamp", "cake", "drum", "star"),
-    ("near", "on", "over", "by", "in"),
-    ("the", "a"),
-    ("hill", "lake", "tree", "moon", "barn", "road", "sea"),
-    ("and", "then", "but", "so"),
-)
-VOCABULARY = tuple(dict.fromkeys(word for words in _STORY for word in words))
 
 
 @dataclass(frozen=True)
@@ -129,7 +115,7 @@ class Scene:
         statistics = LengthStatistics(longest / 6, longest / 4, 0.3, 0.6)
         drawn = lengths(statistics, self.num_requests, max_len=longest, seed=self.seed)
         for number, (prompt, new) in enumerate(drawn):
-            words = _story(f"story {self.seed} {number}", prompt + new)
+            words = story(f"story {self.seed} {number}", prompt + new)
             yield LabRequest(float(number // _ARRIVALS), prompt, new, token_ids=words)
 
 
@@ -168,19 +154,17 @@ class RunSummary(NamedTuple):
 
 
 def run_side_by_side(scene: Scene) -> SideBySideRuns:
-    """Run a scene in slabs and in pages.
-
-    Raises:
-        TraceError: The trace can't be kept.
-    """
+    """Run a scene in slabs and in pages."""
     policy = _POLICIES[scene.policy](scene.max_model_len)
     sizes = scene.num_blocks, scene.block_size
 
     def slabs(notify: Observer) -> MemoryManager:
-        return ContiguousManager(*sizes, policy, notify=notify, token_text=_text)
+        return ContiguousManager(*sizes, policy, notify=notify, token_text=token_text)
 
     def pages(notify: Observer) -> MemoryManager:
-        return KVCacheManager(*sizes, enable_prefix_caching=False, notify=notify, token_text=_text)
+        return KVCacheManager(
+            *sizes, enable_prefix_caching=False, notify=notify, token_text=token_text
+        )
 
     return SideBySideRuns(_run(scene, policy.name, slabs), _run(scene, "paged", pages))
 
@@ -208,7 +192,7 @@ def _run(scene: Scene, allocator: str, make: Callable[[Observer], MemoryManager]
 
     def observe(event: Event) -> None:
         if isinstance(event, Sampled):  # the simulator's tokens stand for nothing, ours are words
-            event = replace(event, texts=tuple(map(_text, event.tokens)))
+            event = replace(event, texts=tuple(map(token_text, event.tokens)))
         trace.observe(event)
 
     manager = make(observe)
@@ -248,14 +232,3 @@ def _note(scene: Scene, manager: MemoryManager, moment: Moment, num_free: int) -
 def _header(scene: Scene, allocator: str) -> TraceHeader:
     header = scene.config().trace_header({"name": "made-up stories"}, 0, _TITLE)
     return replace(header, allocator=allocator)
-
-
-def _story(seed: str, num_words: int) -> Sequence[int]:
-    """Give the words of a story that nobody else tells, as tokens."""
-    draw = random.Random(seed)
-    words = (draw.choice(_STORY[n % len(_STORY)]) for n in range(num_words))
-    return tuple(map(VOCABULARY.index, words))
-
-
-def _text(token: int) -> str:
-    return f" {VOCABULARY[token]}"

@@ -9,12 +9,12 @@ import pytest
 from minipaged.errors import ConfigError
 from minipaged.lab.side_by_side import (
     POLICIES,
-    VOCABULARY,
     Scene,
     SideBySideRuns,
     run_side_by_side,
     summarize,
 )
+from minipaged.lab.stories import VOCABULARY
 from minipaged.lab.waste import measure
 from minipaged.memory.events import BlockAllocated, Finished, Prefilled, Requested, Sampled, Written
 from minipaged.memory.integrity import check_trace
