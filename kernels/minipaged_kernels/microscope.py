@@ -5,20 +5,18 @@
     microscope.kernel_recording().save("decode.jsonl")
 
 Nothing is computed a second time. The running values are the kernel's own: the interpreter runs it
-as a Python function, and whenever that loads or stores, its variables are looked at. Kernels here
-call them `largest`, `total` and `weighted`; a tile's update is seen at the access that follows.
+as a Python function, and whenever that loads or stores, its variables are looked at. A tile's
+update of the softmax is seen at the access that follows.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from minipaged.memory.kernel_recording import (
@@ -26,21 +24,22 @@ from minipaged.memory.kernel_recording import (
     KernelStep,
     Launch,
     ProgramRun,
-    RowState,
     SequenceTable,
 )
 from minipaged_kernels.interpreter import Access, SourceLine, watched
-from minipaged_kernels.kernel_source import (
-    lines_between,
-    rest_of_loop,
-    source_of,
-    statement_at,
-)
+from minipaged_kernels.kernel_source import source_of, statement_at
 from minipaged_kernels.recorder import CACHE_AXES, Recording, Touch
+from minipaged_kernels.softmax_steps import (
+    STATE,
+    Tile,
+    array,
+    integer,
+    join_step,
+    row_names,
+    update_step,
+)
 
 MOST_VALUES = 64  # of an integer tensor, that one load tells
-MOST_SUMS = 8  # of a row's weighted sums
-_STATE = ("largest", "rescale", "total", "scores", "weights", "weighted")
 _SHAPES = {"key_cache": (0, 1), "cache": (1, None)}  # where num_blocks and block_size stand
 
 
@@ -131,13 +130,6 @@ class Microscope(Recording):
         return tuple(SequenceTable(n, tuple(row[: -(-n // size)])) for row, n in rows)
 
 
-class _Tile(NamedTuple):
-    """Where the newest keys and values were loaded, and which tokens they are."""
-
-    place: SourceLine
-    tokens: NDArray[np.int64]
-
-
 class _Program:
     """The steps of one program, as they come."""
 
@@ -147,15 +139,15 @@ class _Program:
         self._seq = -1
         self._rows: tuple[str, ...] = ()
         self._largest: Any = None
-        self._tile: _Tile | None = None
+        self._tile: Tile | None = None
         self._at_parts: SourceLine | None = None  # where the parts of a context were weighed
 
     def take(self, touch: Touch, values: tuple[int, ...], variables: Mapping[str, Any]) -> None:
         self.file = touch.place.file
         self._look(variables)
         if touch.is_write and self._at_parts is not None:
-            self._rows = (f"head {_number(variables, 'head')}",)
-            self.steps.append(_join(self._at_parts, touch.place, variables))
+            self._rows = (f"head {integer(variables, 'head')}",)
+            self.steps.append(join_step(self._at_parts, touch.place, variables))
         self.steps.append(_step(touch, values))
         if not touch.is_write:
             self._remember(touch, variables)
@@ -166,18 +158,18 @@ class _Program:
     def _remember(self, touch: Touch, variables: Mapping[str, Any]) -> None:
         """Keep where a tile or the parts were loaded: what follows works on them."""
         if touch.argument.name == "value_cache" and "tokens" in variables:
-            self._tile = _Tile(touch.place, _array(variables["tokens"]))
+            self._tile = Tile(touch.place, array(variables["tokens"]))
         elif touch.argument.name == "log_sums" and "head" in variables:
             self._at_parts = touch.place
 
     def _look(self, variables: Mapping[str, Any]) -> None:
         """Take an update of the softmax, if there was one since the last look."""
         if "seq" in variables:
-            self._seq = _number(variables, "seq")
-        largest, is_known = variables.get("largest"), variables.keys() >= {*_STATE}
+            self._seq = integer(variables, "seq")
+        largest, is_known = variables.get("largest"), variables.keys() >= {*STATE}
         if self._tile is not None and is_known and largest is not self._largest:
-            self._rows = _row_names(variables)
-            self.steps.append(_update(self._tile, self._largest, variables))
+            self._rows = row_names(variables)
+            self.steps.append(update_step(self._tile, self._largest, variables))
         self._largest = largest
 
 
@@ -205,78 +197,3 @@ def _values_of(touch: Touch, tensor: Tensor) -> tuple[int, ...]:
     if touch.argument.axes:  # integers, but a cache's
         return ()
     return tuple(tensor.reshape(-1)[touch.elements.tolist()].tolist())
-
-
-# --- the softmax ----------------------------------------------------------------------------------
-
-
-def _update(tile: _Tile, before: Any, variables: Mapping[str, Any]) -> KernelStep:
-    """Give the update that ends a round of the loop, with the state of each real row."""
-    rows = _real_rows(variables)
-    largest, rescale, total, scores, weights, weighted = (
-        _array(variables[name])[rows] for name in _STATE
-    )
-    seen = np.isfinite(scores).any(axis=0)
-    old = _array(before)[rows]
-    first, last = rest_of_loop(tile.place)
-    states = (
-        RowState(
-            before=float(old[row]),
-            largest=float(largest[row]),
-            rescale=float(rescale[row]),
-            total=float(total[row]),
-            scores=tuple(scores[row, seen].tolist()),
-            weights=tuple(weights[row, seen].tolist()),
-            weighted=tuple(weighted[row, :MOST_SUMS].tolist()),
-        )
-        for row in range(len(largest))
-    )
-    tokens = tuple(tile.tokens[seen].tolist())
-    return KernelStep("update", first, last, tokens=tokens, state=tuple(states))
-
-
-def _join(place: SourceLine, end: SourceLine, variables: Mapping[str, Any]) -> KernelStep:
-    """Give how the parts of a context are weighed; `total` is the sum of their weights."""
-    log_sums, weights = _array(variables["log_sum"]), _array(variables["weights"])
-    state = RowState(
-        before=-math.inf,
-        largest=float(_array(variables["largest"]).flat[0]),
-        rescale=0.0,
-        total=float(weights.sum()),
-        scores=tuple(log_sums.tolist()),
-        weights=tuple(weights.tolist()),
-        weighted=(),
-    )
-    first, last = lines_between(place, end)
-    return KernelStep("join", first, last, tokens=tuple(range(len(weights))), state=(state,))
-
-
-def _real_rows(variables: Mapping[str, Any]) -> NDArray[np.int64]:
-    """Give the rows that are no padding."""
-    mask = variables.get("is_query", variables.get("is_head"))
-    real = np.isfinite(_array(variables["largest"])) if mask is None else _array(mask)
-    return np.flatnonzero(real if real.ndim == 1 else real.any(axis=1))
-
-
-def _row_names(variables: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name rows by their query head, and where a program has several queries, by these, too."""
-    rows = _real_rows(variables).tolist()
-    if not variables.keys() >= {"GROUP", "kv_head"}:
-        return tuple(f"row {row}" for row in rows)
-    group, kv_head = _number(variables, "GROUP"), _number(variables, "kv_head")
-    if "queries" not in variables:
-        return tuple(f"head {kv_head * group + row}" for row in rows)
-    first = _number(variables, "first_position")
-    queries = _array(variables["queries"])
-    return tuple(f"token {first + queries[r]}, head {kv_head * group + r % group}" for r in rows)
-
-
-def _number(variables: Mapping[str, Any], name: str) -> int:
-    return int(_array(variables[name]).flat[0])
-
-
-def _array(value: Any) -> NDArray[Any]:
-    """Give what the interpreter holds for a variable: a tensor's handle, a constant, a number."""
-    if hasattr(value, "handle"):
-        return np.asarray(value.handle.data)
-    return np.asarray(getattr(value, "value", value))

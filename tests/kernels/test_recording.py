@@ -17,12 +17,13 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no build for this system")
 from minipaged_kernels.interpreter import KernelError
-from minipaged_kernels.microscope import MOST_SUMS, magnify
+from minipaged_kernels.microscope import magnify
 from minipaged_kernels.paged_decode import paged_decode
 from minipaged_kernels.paged_decode_split_kv import paged_decode_split_kv
 from minipaged_kernels.paged_prefill import paged_prefill
 from minipaged_kernels.recorder import record
 from minipaged_kernels.reference import merge_parts
+from minipaged_kernels.softmax_steps import MOST_SUMS
 from minipaged_visualizer.microscope_page import recording_names, recording_of
 from torch import Tensor
 
