@@ -14,8 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minipaged.engine.sampling_params import SamplingParams
-from minipaged.errors import MinipagedError
+from minipaged.errors import ConfigError, MinipagedError
+from minipaged.memory.events import short
 from minipaged.models.catalog import DEFAULT_MODEL
+
+_FIELDS_OF_A_REQUEST = ("n", "max_tokens")
 
 if TYPE_CHECKING:
     from minipaged_visualizer.live_session import LiveSession
@@ -44,6 +47,7 @@ def live(
         ) from None
     from minipaged.llm import LLM
 
+    _check_sampling(sampling)
     make_params = partial(SamplingParams, **(sampling or {}))
     make_params()  # what makes no sense is told here, not when a button is pressed
     fields = {name: options.pop(name) for name in ENGINE_FIELDS if name in options}
@@ -52,3 +56,11 @@ def live(
         return LLM(model, **{"trace": True, **options, **settings})
 
     return LiveSession(make_engine, make_params, **fields)
+
+
+def _check_sampling(sampling: object) -> None:
+    if not (sampling is None or isinstance(sampling, Mapping)):
+        raise ConfigError(f"sampling is a dictionary, not {short(sampling)}")
+    for name in _FIELDS_OF_A_REQUEST:
+        if sampling and name in sampling:
+            raise ConfigError(f"{name} stands in a field of the widget: set it there")

@@ -302,6 +302,10 @@ def test_live_refuses_what_an_engine_does_not_know() -> None:
         live(policy="luck")
     with pytest.raises(ConfigError, match="SamplingParams has no argument 'heat'"):
         live(sampling={"heat": 1})
+    with pytest.raises(ConfigError, match="stands in a field"):
+        live(sampling={"n": 2})
+    with pytest.raises(ConfigError, match="is a dictionary, not 3"):
+        live(sampling=3)
 
 
 def test_live_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
