@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,13 +21,15 @@ from typing import Any
 from minipaged.errors import TraceError
 from minipaged.memory.events import short
 from minipaged.memory.json_records import at, read_object, read_record
+from minipaged.memory.kernel_recording_checks import (
+    MAX_PROGRAMS,
+    at_most,
+    check_header,
+    check_program,
+)
 
 FORMAT, VERSION = "minipaged-kernel-recording", 1
-KINDS = ("load", "store", "update", "join")
 MAX_BYTES = 2**24
-MAX_BLOCKS, MAX_BLOCK_SIZE, MAX_PARTS = 2**12, 2**10, 2**10
-# What a browser can draw: each slot, program and launch is an element, each token a bar.
-MAX_SLOTS, MAX_PROGRAMS, MAX_LAUNCHES, MAX_STEPS, MAX_TOKENS = 2**16, 2**12, 2**6, 2**12, 2**14
 _FIRST = re.compile(rb'\s*\{\s*"format"\s*:\s*"' + FORMAT.encode() + b'"')
 
 
@@ -115,12 +116,14 @@ class KernelRecording:
     programs: tuple[ProgramRun, ...]
 
     def save(self, path: str | Path) -> None:
-        """Write it as a file.
+        """Write it as a file; it takes the place of an older recording, but of no other file.
 
         Raises:
-            TraceError: The file can't be written.
+            TraceError: The file can't be written, or is no recording.
         """
         try:
+            if Path(path).is_file() and Path(path).stat().st_size and not is_recording(path):
+                raise TraceError(f"{path}: there is such a file, and no recording: it is kept")
             Path(path).write_text("\n".join(_lines(self)) + "\n", encoding="utf-8", newline="\n")
         except OSError as e:
             raise TraceError(f"{path}: can't be written: {e.strerror or e}") from e
@@ -206,7 +209,7 @@ def parse(content: bytes) -> KernelRecording:
     header: KernelRecording = at("line 1", _parse_header, first)
     if is_cut_off or not others:
         raise ValueError("it is cut off: each line ends, and there is one program at least")
-    _at_most("programs", len(others), MAX_PROGRAMS)
+    at_most("programs", len(others), MAX_PROGRAMS)
     programs = (
         at(f"line {number}", partial(_parse_program, header), line)
         for number, line in enumerate(others, 2)
@@ -222,95 +225,11 @@ def _parse_header(line: bytes) -> KernelRecording:
     if type(version) is not int or version != VERSION:
         raise ValueError(f"version {short(version)}, only {VERSION} can be read")
     header = read_record(KernelRecording, {**row, "programs": []})
-    _check_header(header)
+    check_header(header)
     return header
 
 
 def _parse_program(header: KernelRecording, line: bytes) -> ProgramRun:
     program = read_record(ProgramRun, read_object(line))
-    _check_program(program, header)
+    check_program(program, header)
     return program
-
-
-# --- what must hold between fields ----------------------------------------------------------------
-
-
-def _check_header(header: KernelRecording) -> None:
-    _within("block_size", header.block_size, 1, MAX_BLOCK_SIZE)
-    _within("num_blocks", header.num_blocks, 1, MAX_BLOCKS)
-    _at_most("slots", header.num_blocks * header.block_size, MAX_SLOTS)
-    _at_most("launches", len(header.launches), MAX_LAUNCHES)
-    for index, sequence in enumerate(header.sequences):
-        needed = -(-sequence.num_tokens // header.block_size)
-        if sequence.num_tokens < 0 or needed != len(sequence.blocks):
-            raise ValueError(
-                f"sequences: [{index}]: {sequence.num_tokens} tokens can't lie in "
-                f"{len(sequence.blocks)} blocks of {header.block_size}"
-            )
-        _all_within(f"sequences: [{index}]: blocks", sequence.blocks, header.num_blocks)
-    for index, launch in enumerate(header.launches):
-        if len(launch.grid) != 3 or min(launch.grid) < 1:
-            raise ValueError(f"launches: [{index}]: grid must be three sizes, not {launch.grid}")
-
-
-def _check_program(program: ProgramRun, header: KernelRecording) -> None:
-    _within("launch", program.launch, 0, len(header.launches) - 1)
-    _within("seq", program.seq, -1, len(header.sequences) - 1)
-    launch = header.launches[program.launch]
-    if len(program.program) != 3:
-        raise ValueError(f"program must be three numbers, not {program.program}")
-    for axis, size in zip(program.program, launch.grid, strict=True):
-        _within("program", axis, 0, size - 1)
-    if not program.steps:
-        raise ValueError("steps: there is none")
-    _at_most("steps", len(program.steps), MAX_STEPS)
-    _at_most("tokens", sum(len(step.tokens) for step in program.steps), MAX_TOKENS)
-    for index, step in enumerate(program.steps):
-        _check_step(index, step, program, header)
-
-
-def _check_step(index: int, step: KernelStep, program: ProgramRun, header: KernelRecording) -> None:
-    where, launch = f"steps: [{index}]", header.launches[program.launch]
-    last = launch.first_line + len(launch.source) - 1
-    if step.kind not in KINDS:
-        raise ValueError(
-            f"{where}: kind must be load, store, update or join, not {short(step.kind)}"
-        )
-    _within(f"{where}: line", step.line, launch.first_line, last)
-    _within(f"{where}: last_line", step.last_line, step.line, last)
-    _all_within(f"{where}: blocks", step.blocks, header.num_blocks)
-    _all_within(f"{where}: slots", step.slots, header.num_blocks * header.block_size)
-    if any(len(pair) != 2 or pair[0] > pair[1] for pair in step.box):
-        raise ValueError(f"{where}: box must hold pairs of a first and a last index")
-    if step.kind in ("update", "join"):
-        _check_update(where, step, program, header)
-
-
-def _check_update(
-    where: str, step: KernelStep, program: ProgramRun, header: KernelRecording
-) -> None:
-    if program.seq < 0:
-        raise ValueError(f"{where}: a program of no sequence has no tokens")
-    num_tokens = header.sequences[program.seq].num_tokens
-    size = num_tokens if step.kind == "update" else MAX_PARTS
-    _all_within(f"{where}: tokens", step.tokens, size)
-    if not len(step.state) == len(program.rows) > 0:
-        raise ValueError(f"{where}: {len(step.state)} states for {len(program.rows)} rows")
-    for row in step.state:
-        if not len(row.scores) == len(row.weights) == len(step.tokens):
-            raise ValueError(f"{where}: scores and weights must be one for each token")
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ValueError(f"{name} is {value}; it must be from {least} to {most}")
-
-
-def _at_most(name: str, number: int, most: int) -> None:
-    if number > most:
-        raise ValueError(f"{number} {name} are too many to be shown: at most {most}")
-
-
-def _all_within(name: str, values: Sequence[int], size: int) -> None:
-    for value in values:
-        _within(name, value, 0, size - 1)

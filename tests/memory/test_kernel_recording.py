@@ -184,6 +184,18 @@ def test_a_recording_is_known_by_its_beginning(tmp_path: Path) -> None:
     assert not is_recording(tmp_path)
 
 
+def test_a_recording_takes_the_place_of_no_other_file(tmp_path: Path) -> None:
+    path = tmp_path / "thesis.txt"
+    for content in (b"", b'{"format":"minipaged-kernel-recording"'):
+        path.write_bytes(content)
+        recording().save(path)
+        assert KernelRecording.load(path) == recording()
+    path.write_bytes(b"years of work")
+    with pytest.raises(TraceError, match=r"thesis.txt: there is such a file, and no recording"):
+        recording().save(path)
+    assert path.read_bytes() == b"years of work"
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with a name")
 def test_a_pipe_is_not_looked_into(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
