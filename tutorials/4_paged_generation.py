@@ -123,7 +123,10 @@ reveal(
 # ## Exercise 4.1
 #
 # In every layer, the first thing that attention does is to put the new keys and values into their
-# slots. One number deserves care: `-1` stands for a token that must not be written.
+# slots. One number deserves care: `-1` stands for a token that must not be written. vLLM fills a
+# batch up with such tokens, nobody's, to a size for which it has recorded the GPU's work
+# (`PAD_SLOT_ID` in
+# [`vllm/attention/backends/utils.py`](https://github.com/vllm-project/vllm/blob/008452abec8042fe4ec30153878bafee6d948588/vllm/attention/backends/utils.py)).
 
 
 # %%
@@ -209,6 +212,7 @@ for layer in range(num_layers):
 # %% [markdown]
 # The differences are rounding: about one part in a million. The forward pass computed all tokens at
 # once, the engine the prompt at once and then one by one, so sums were added up in another order.
+# Layer 0 hardly differs: its keys are computed before anything has been attended to.
 #
 # To see what *paging* changes, we must do the same steps on both sides. This function runs a
 # request and keeps the logits of each step. A step that ran may run again: until a token is chosen,
@@ -267,7 +271,8 @@ for size in (1, 4, 16):
 # ## Exercise 4.3
 #
 # So far one sequence was alone. A step usually serves many, and their tokens stand in one row
-# without padding. This is what the model would be called with for two sequences that decode:
+# without padding. Two sequences *decode*: each feeds the one token that it sampled last. This is
+# what the model would be called with:
 
 # %%
 llm = LLM(MODEL, block_size=4, num_blocks=16, trace=True)
@@ -310,9 +315,9 @@ check(ex_4_3, decode_batch)
 # %% [markdown]
 # ## Live
 #
-# An engine with buttons. Three steps have run. Press *run*, then *pause* while it runs; change the
-# prompt and press *add request*: the newcomer joins in the next step, between two tokens of the
-# others. Nobody waits for a batch to end.
+# An engine with buttons. Three steps have run. Press *step* once or twice; change the prompt, press
+# *add request*, and *step* again: the newcomer joins in this step, between two tokens of the
+# others. Nobody waits for a batch to end. *run* goes on until all are done or you press *pause*.
 #
 # `n` is 2: two samples of one prompt. That they share the prompt's blocks is chapter 6.
 

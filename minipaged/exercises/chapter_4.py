@@ -11,7 +11,7 @@ from minipaged.exercises.attempt import Raised, call, shown
 from minipaged.exercises.chapter_4_batch import ex_4_3
 from minipaged.exercises.exercise import Counterexample, Exercise
 from minipaged.exercises.numbered_cache import KINDS, CacheShape, first_wrong, others
-from minipaged.exercises.slots import Place
+from minipaged.exercises.slots import Place, counted
 from minipaged.exercises.stage import Stage
 from minipaged.memory.block_table import blocks_for, slot_mapping
 
@@ -23,6 +23,7 @@ __all__ = ["ex_4_1", "ex_4_2", "ex_4_3"]
 _SIZES = st.sampled_from((2, 3, 4))  # the first one is the simplest
 _HEADS = st.integers(1, 2)
 _AS_BEFORE = ", as before"
+_IN_VAIN = "What kv_write returns is not used: it changes layer_cache itself"
 
 # --- 4.1: write -----------------------------------------------------------------------------------
 
@@ -65,7 +66,7 @@ def _judge_write(attempt: Any, write: _Write) -> Counterexample | None:
     slot = block * write.shape.block_size + offset
     named = f"the {KINDS[kind]} in slot {slot} (block {block}, offset {offset})"
     wanted, found = (_described(write, tensor[index]) for tensor in (expected, cache))
-    why = _why_write(write, slot, named, found)
+    why = _why_write(write, slot, named, found, got is not None)
     trace = stage.end_step(why)
     return Counterexample(str(write), f"{named}: {wanted}", found, why, trace)
 
@@ -77,9 +78,10 @@ def _described(write: _Write, number: Tensor) -> str:
     return str(row) if row.token is not None else f"{row}{_AS_BEFORE}"
 
 
-def _why_write(write: _Write, slot: int, named: str, found: str) -> str:
+def _why_write(write: _Write, slot: int, named: str, found: str, answers: bool) -> str:
     if slot in write.slots and found.endswith(_AS_BEFORE):
-        return f"slot_mapping[{write.slots.index(slot)}] is {slot}: {named} was not written"
+        vain = f". {_IN_VAIN}" if answers else ""
+        return f"slot_mapping[{write.slots.index(slot)}] is {slot}: {named} was not written{vain}"
     if slot in write.slots:
         return f"slot_mapping[{write.slots.index(slot)}] is {slot}: {named} is now {found}"
     if -1 in write.slots and slot == write.shape.num_slots - 1:
@@ -166,7 +168,7 @@ def _judge_gather(attempt: Any, gather: _Gather) -> Counterexample | None:
     stage = Stage(str(gather), shape.num_blocks, shape.block_size)
     _share_out(stage, gather.table, gather.num_tokens, shape.num_blocks)
     if unfit:
-        wanted, found, why = f"two tensors {_rows(gather)}", unfit, "one row for each token"
+        wanted, found, why = f"two tensors {_rows(gather)}", unfit, _why_unfit(gather, unfit)
     elif not torch.equal(cache, shape.cache()):
         wanted, found, why = "the cache as it was", "the cache changed", "it is only to be read"
     else:
@@ -176,6 +178,14 @@ def _judge_gather(attempt: Any, gather: _Gather) -> Counterexample | None:
 
 def _rows(gather: _Gather) -> str:
     return f"[{gather.num_tokens}, {gather.shape.num_kv_heads}, {gather.shape.head_dim}]"
+
+
+def _why_unfit(gather: _Gather, unfit: str) -> str:
+    num_slots = len(gather.table) * gather.shape.block_size
+    words = f"one row for each token was expected, {gather.num_tokens} in all"
+    if num_slots == gather.num_tokens or not unfit.startswith(f"shapes [{num_slots},"):
+        return words
+    return f"{words}: the table's blocks have {counted(num_slots, 'slot')}, the last ones empty"
 
 
 def _unfit(got: Any, gather: _Gather) -> str:

@@ -87,6 +87,12 @@ def _what_is_wrong(
     """Give what was expected, what came, for which sequence, and why that is wrong."""
     if mine is None:
         why = f"three lists were expected: {', '.join(_LISTS)}"
+        if isinstance(got, Raised):
+            (computed, *_), (table, *_) = step.num_computed_tokens, step.tables
+            why = (
+                f"{_has(step, 0)}: it feeds position {computed}, in logical block "
+                f"{computed // step.block_size}. Its table has {counted(len(table), 'block')}"
+            )
         return shown(tuple(expected)), shown(got), 0, why
     for name, given, right in zip(_LISTS, mine, expected, strict=True):
         if same(given, right):
@@ -100,9 +106,14 @@ def _what_is_wrong(
     return "", "", 0, ""
 
 
+def _has(step: _Step, seq: int) -> str:
+    computed = step.num_computed_tokens[seq]
+    who = f"sequence {_NAMES[seq]}"
+    return f"{who} has computed {counted(computed, 'token')}, up to position {computed - 1}"
+
+
 def _why(step: _Step, name: str, seq: int, given: Any) -> str:
-    computed, who = step.num_computed_tokens[seq], f"sequence {_NAMES[seq]}"
-    has = f"{who} has computed {counted(computed, 'token')}, up to position {computed - 1}"
+    computed, who, has = step.num_computed_tokens[seq], f"sequence {_NAMES[seq]}", _has(step, seq)
     if name == "positions":
         return f"{has}: the one that it feeds now is at position {computed}"
     if name == "seq_lens":

@@ -188,7 +188,7 @@ WRONG: dict[str, dict[str, tuple[Any, str]]] = {
     "4.2": {
         "reads blocks in physical order": (reads_physical_order, "logical block 0"),
         "reads the first slots": (reads_the_first_slots, "physical block"),
-        "gives whole blocks": (gives_whole_blocks, "one row for each token"),
+        "gives whole blocks": (gives_whole_blocks, "the last ones empty"),
         "cuts at the wrong end": (cuts_from_the_end, "position 0 lies in logical block 0"),
         "gives keys for values": (gives_keys_for_values, "row 0 of the values is the key of slot"),
         "opens each block one token late": (opens_blocks_late, "logical block 1, offset 0"),
