@@ -19,7 +19,7 @@ import torch
 from minipaged_visualizer.memory_player import MemoryPlayer
 
 from minipaged import LLM, SamplingParams
-from minipaged.exercises import check, ex_3_1, ex_3_2, ex_3_3, reveal
+from minipaged.exercises import check, ex_3_1, ex_3_2, ex_3_3, hint, reveal
 from minipaged.memory.block_table import slot_mapping as engines_slot_mapping
 from minipaged.memory.events import BlockAllocated, Sampled, Written
 
@@ -60,18 +60,18 @@ reveal(
 # ## Exercise 3.1
 #
 # The same for a run of positions. In each step the engine does this for every token that it is
-# about to write; the kernel gets the list and knows nothing of sequences.
+# about to write; the code that writes them gets the list and knows nothing of sequences.
 #
-# Stuck? `hint(ex_3_1, 1)` gives the first of three hints (`from minipaged.exercises import hint`).
+# Stuck? `hint(ex_3_1, 1)` in a new cell gives the first of three hints.
 
 
 # %%
 def slot_mapping(block_ids, start, stop, block_size):
-    """Give the physical slot of every position in [start, stop).
+    """Give the physical slots of the positions start, start + 1, ..., stop - 1.
 
-    block_ids   the block table: block_ids[0] is the physical block of logical block 0, ...
-    start, stop positions of one sequence; all of them lie in blocks of the table
-    block_size  tokens in a block
+    block_ids    the block table: block_ids[0] is the physical block of logical block 0, ...
+    start, stop  as in range(start, stop); all these positions lie in blocks of the table
+    block_size   tokens in a block
 
     A slot is a token's place in the whole cache: physical block * block_size + offset.
 
@@ -91,7 +91,7 @@ check(ex_3_1, slot_mapping)
 # token.
 
 # %%
-llm = LLM(MODEL, block_size=4, num_blocks=16, trace=True)
+llm = LLM(MODEL, block_size=4, num_blocks=16, enable_prefix_caching=False, trace=True)
 prompt = llm.engine.tokenizer.encode("Once upon a time")[:3]
 params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 
@@ -159,7 +159,8 @@ reveal(
 # ## Exercise 3.2
 #
 # The question as a function. An engine may also reserve blocks ahead, for example for a whole
-# prompt of which it computes one part a step. Those count.
+# prompt of which it computes one part a step. The sequence holds them already: `num_blocks` counts
+# them, too.
 
 
 # %%

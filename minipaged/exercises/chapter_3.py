@@ -156,8 +156,8 @@ def _why_growth(growth: _Growth, got: Any) -> str:
     tokens = f"room for {counted(growth.stop, 'token')} is {counted(filled, 'block')}"
     if got < 0:
         return (
-            f"{tokens}, {growth.num_blocks} are held: those reserved ahead stay, so nothing is "
-            "taken, and none is given back"
+            f"{tokens}; held already: {growth.num_blocks}. Those reserved ahead stay, so nothing "
+            "is taken, and none is given back"
         )
     if got < growth.needed:
         held = growth.num_blocks + got
@@ -166,7 +166,7 @@ def _why_growth(growth: _Growth, got: Any) -> str:
         return f"position {room} is written in this step and has no block: {end}"
     if growth.num_blocks > blocks_for(growth.num_tokens, growth.block_size):
         return (
-            f"{tokens}, and {growth.num_blocks} are held already, as some were reserved ahead: "
+            f"{tokens}; held already, as some were reserved ahead: {growth.num_blocks}; "
             f"{growth.needed} more will do"
         )
     return (

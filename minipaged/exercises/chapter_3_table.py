@@ -113,7 +113,7 @@ class _Play:
         got = lender.named(call(append_to, append.num_new_tokens, lender.allocate))
         self._show_blocks(append.table, lender.taken)
         if needed > len(self._free):
-            return self._failed(got, lender, needed) or self._kept(append.table)
+            return self._failed(got, lender, needed) or self._kept(append.table, failed=True)
         wrong = self._took(ours, lender, needed, stop, got)
         if wrong:
             return wrong
@@ -169,7 +169,7 @@ class _Play:
             )
         return _Wrong(expected, f"{taken} taken, then {shown(got)}", why)
 
-    def _kept(self, table: int, is_new: bool = False) -> _Wrong | None:
+    def _kept(self, table: int, is_new: bool = False, failed: bool = False) -> _Wrong | None:
         """Judge what every table says of itself; only `table` was appended to, or is new."""
         for index, theirs in sorted(self._theirs.items(), key=lambda item: item[0] != table):
             ours = self._ours[index]
@@ -177,7 +177,7 @@ class _Play:
                 mine, right = getattr(theirs, name, None), getattr(ours, name)
                 if not same(mine, right):
                     subject = f"{_NAMES[index]}.{name}"
-                    why = _why_state(subject, mine, index == table, is_new)
+                    why = _why_state(subject, mine, index == table, is_new, failed)
                     return _Wrong(f"{subject} == {shown(right)}", shown(mine), why)
         return None
 
@@ -225,15 +225,17 @@ def _judge_table(attempt: Any, script: _Script) -> Counterexample | None:
     return None
 
 
-def _why_state(subject: str, mine: Any, was_called: bool, is_new: bool) -> str:
+def _why_state(subject: str, mine: Any, was_called: bool, is_new: bool, failed: bool) -> str:
     if mine is None:
         return f"the table has no {subject[2:]}: keep the names that the starter sets"
     if not was_called:
         return f"{subject} changed although nothing was appended to it: do both share a list?"
     if is_new:
         return f"a new table holds nothing: does {subject} share a list with another table?"
+    if failed:
+        return f"allocate gave nothing, so {subject} stays as it was: after a failure, none more"
     if subject.endswith("num_tokens"):
-        return "the table must count the tokens that have a slot: after a failure, none more"
+        return "the table must count the tokens that have a slot, those of this call, too"
     return f"{subject} must name the blocks of this table in logical order, and no others"
 
 

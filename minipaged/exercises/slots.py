@@ -79,11 +79,13 @@ def first_difference(got: Any, expected: Sequence[Any]) -> int:
 
 def why_slots(got: Any, start: int, stop: int, place: Place) -> str:
     """Tell why these are not the slots of the positions `[start, stop)`."""
-    if isinstance(got, Raised) or not isinstance(got, (list, tuple)):
+    if isinstance(got, Raised):
+        return "an error came instead of a list with one slot for each position"
+    if not isinstance(got, (list, tuple)):
         return "a list with one slot for each position was expected"
     if len(got) != stop - start:
-        positions, slots = counted(stop - start, "position"), counted(stop - start, "slot")
-        return f"{positions}: {slots}; you gave {len(got)}"
+        positions = f"position {start}" if stop - start == 1 else f"positions {start} to {stop - 1}"
+        return f"{positions}: {counted(stop - start, 'slot')}; you gave {len(got)}"
     expected = [place.slot(position) for position in range(start, stop)]
     wrong = first_difference(got, expected)
     return f"{place.way(start + wrong)}; {place.whose(got[wrong])}"

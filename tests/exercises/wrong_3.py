@@ -192,6 +192,13 @@ class OneListForAll(Right):
         self.block_ids = self.everyones
 
 
+class ForgetsToCount(Right):
+    def append(self, num_new_tokens: int, allocate: Allocate) -> Any:
+        before, slots = self.num_tokens, super().append(num_new_tokens, allocate)
+        self.num_tokens = before
+        return slots
+
+
 class HidesTheError(Right):
     def append(self, num_new_tokens: int, allocate: Allocate) -> Any:
         try:
@@ -205,7 +212,7 @@ WRONG: dict[str, dict[str, tuple[Any, str]]] = {
         "takes logical slots for physical ones": (logical_for_physical, "physical block"),
         "forgets to multiply by the block size": (forgets_block_size, "slot"),
         "counts blocks from start": (counts_from_start, "logical block 1"),
-        "includes stop": (includes_stop, "you gave"),
+        "includes stop": (includes_stop, "position 0: 1 slot; you gave 2"),
         "opens each block one token late": (opens_blocks_late, "logical block 1, offset 0"),
         "assumes that blocks are neighbours": (assumes_neighbours, "logical block 1"),
         "changes the table": (uses_up_the_table, "only to be read"),
@@ -227,6 +234,7 @@ WRONG: dict[str, dict[str, tuple[Any, str]]] = {
         "gives logical slots": (GivesLogicalSlots, "physical block"),
         "shares one list with all tables": (SharesOneList, "share a list"),
         "shares one list that is emptied": (OneListForAll, "share a list"),
+        "forgets to count": (ForgetsToCount, "those of this call, too"),
         "hides the error": (HidesTheError, "let allocate's error pass"),
     },
 }

@@ -2,11 +2,11 @@
 
 
 def slot_mapping(block_ids, start, stop, block_size):
-    """Give the physical slot of every position in [start, stop).
+    """Give the physical slots of the positions start, start + 1, ..., stop - 1.
 
-    block_ids   the block table: block_ids[0] is the physical block of logical block 0, ...
-    start, stop positions of one sequence; all of them lie in blocks of the table
-    block_size  tokens in a block
+    block_ids    the block table: block_ids[0] is the physical block of logical block 0, ...
+    start, stop  as in range(start, stop); all these positions lie in blocks of the table
+    block_size   tokens in a block
 
     A slot is a token's place in the whole cache: physical block * block_size + offset.
 
