@@ -19,11 +19,11 @@ from minipaged.exercises.sharing import (
     Deed,
     Scene,
     Script,
-    letter,
     pairs,
     scripts,
 )
 from minipaged.exercises.sharing_reasons import Case, why_append, why_at_all, why_fork, why_free
+from minipaged.exercises.stage import letter
 from minipaged.memory.events import (
     BlockAllocated,
     BlockCopied,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from minipaged.exercises.attempt import Raised, call, same, shown
 from minipaged.exercises.exercise import Counterexample
-from minipaged.exercises.stage import Stage, word
+from minipaged.exercises.stage import Stage, letter, word
 from minipaged.memory.events import (
     BlockAllocated,
     BlockShared,
@@ -85,7 +85,7 @@ class PoolPlay:
             return self._free_what_is_not_in_use(block, got)
         self._right.free(block)
         if isinstance(got, Raised):
-            who = _letter(self._owner[block])
+            who = letter(self._owner[block])
             why = f"block {block} was in use: {who} had it{self._hidden('free')}"
             return self._wrong(f"free({block}) takes the block back", str(got), why)
         self._stage.happen(Released(self._owner.pop(block), (block,), "finished"))
@@ -139,7 +139,7 @@ class PoolPlay:
     def _hand_out_twice(self, block: int) -> str:
         """Show one block in two tables, and say what that means."""
         owner, seq = self._owner[block], self._new_seq()
-        first, second = _letter(owner), _letter(seq)
+        first, second = letter(owner), letter(seq)
         self._stage.happen(Forked(owner, seq))
         self._stage.end_step(
             f"{self._script[-1]}: {second} asks for a block and gets {first}'s; nobody forked, "
@@ -205,7 +205,3 @@ class PoolPlay:
 
 def _is_error(got: Any) -> bool:
     return isinstance(got, Raised) and not got.too_slow
-
-
-def _letter(seq: int) -> str:
-    return chr(ord("A") + seq)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from minipaged.exercises.stage import Stage, word
+from minipaged.exercises.stage import Stage, letter, word
 from minipaged.memory.block_table import slot_mapping
 from minipaged.memory.checked_kv import CheckedKV, cells
 from minipaged.memory.events import Event, Finished, Requested
@@ -229,15 +229,6 @@ class Scene:
 
 def _writer(token: int, texts: dict[int, list[int]]) -> str:
     return next((letter(seq) for seq, text in texts.items() if token in text), "another")
-
-
-def letter(seq: int) -> str:
-    """Give a sequence's name, as the views do.
-
-    >>> letter(0), letter(2)
-    ('A', 'C')
-    """
-    return chr(ord("A") + seq)
 
 
 def pairs(answer: Any) -> list[tuple[int, int]] | None:

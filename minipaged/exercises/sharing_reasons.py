@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from minipaged.exercises.attempt import Raised
-from minipaged.exercises.sharing import Deed, PlainMemory, Scene, letter, pairs
+from minipaged.exercises.sharing import Deed, PlainMemory, Scene, pairs
+from minipaged.exercises.stage import letter
 from minipaged.memory.kv_cache_manager import BlockMove
 
 _IN_VAIN = ". What fork returns is not used: it changes tables and ref_counts themselves"

@@ -25,6 +25,15 @@ def word(token: int) -> str:
     return ("" if token == 0 else " ") + _WORDS[token % len(_WORDS)]
 
 
+def letter(seq: int) -> str:
+    """Give a sequence's name, as the views do.
+
+    >>> letter(0), letter(2)
+    ('A', 'C')
+    """
+    return chr(ord("A") + seq)
+
+
 class Stage:
     """A trace in the making."""
 
