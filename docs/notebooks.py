@@ -3,10 +3,13 @@
 A chapter is a .py file in jupytext's percent format. Its notebook is committed beside it, without
 outputs, so that it opens by a double click. Cells are numbered, so the same source gives the same
 notebook, byte for byte: python docs/notebooks.py [--check]
+
+A cell that reveals an answer is folded, or it would be read before anybody has guessed.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -15,6 +18,8 @@ import nbformat
 
 TUTORIALS = Path(__file__).parents[1] / "tutorials"
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+_REVEALS = re.compile(r"^reveal\(", re.MULTILINE)
+_FOLDED = {"jupyter": {"source_hidden": True}}
 
 
 def sources() -> list[Path]:
@@ -30,7 +35,8 @@ def notebook_of(source: Path) -> str:
     )
     for number, cell in enumerate(notebook.cells, 1):
         cell.id = f"cell-{number}"
-        cell.metadata = nbformat.NotebookNode()
+        is_folded = cell.cell_type == "code" and _REVEALS.search(cell.source)
+        cell.metadata = nbformat.from_dict(_FOLDED if is_folded else {})
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     nbformat.validate(notebook)
     return nbformat.writes(notebook).rstrip("\n") + "\n"

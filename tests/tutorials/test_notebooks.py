@@ -46,6 +46,13 @@ def test_a_notebook_holds_no_outputs(source: Path) -> None:
         assert cell.get("execution_count") is None
 
 
+@each
+def test_what_reveals_an_answer_is_folded(source: Path) -> None:
+    for cell in cells(source):
+        reveals = re.search(r"^reveal\(", "".join(cell["source"]), re.MULTILINE)
+        assert cell["metadata"] == ({"jupyter": {"source_hidden": True}} if reveals else {})
+
+
 def test_no_notebook_is_without_a_source() -> None:
     assert [path.stem for path in sorted(TUTORIALS.glob("*.ipynb"))] == [s.stem for s in SOURCES]
 
