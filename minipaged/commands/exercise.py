@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,10 +137,16 @@ def _keep_trace(verdict: Verdict, path: Path, is_asked_for: bool) -> None:
     console = Console(highlight=False, emoji=False)
     if verdict.counterexample is not None:
         verdict.counterexample.trace.save(path)
-        words = f"\nminipaged watch --replay {shlex.quote(str(path))} shows the memory of this case"
+        words = f"\nminipaged watch --replay {_quoted(path)} shows the memory of this case"
         console.print(words, markup=False, soft_wrap=True)
     elif not is_asked_for and is_trace(path):
         path.unlink()
     if not verdict.passed:
         number = verdict.exercise.number
         console.print(f"minipaged exercise {number} --hint 1 helps, up to --hint {NUM_HINTS}")
+
+
+def _quoted(path: Path) -> str:
+    """Give a path as one word for the shells of this system."""
+    is_windows = sys.platform == "win32"
+    return subprocess.list2cmdline([str(path)]) if is_windows else shlex.quote(str(path))

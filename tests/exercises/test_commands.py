@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from minipaged.commands.exercise import _quoted as quoted
 from minipaged.errors import ConfigError
 from minipaged.exercises.catalog import find_exercise
 from minipaged.exercises.files import load_attempt, solution
@@ -147,6 +148,15 @@ def test_only_traces_are_replaced_or_removed(tmp_path: Path) -> None:
     done = minipaged("exercise", "3.1", "--file", asked, "--trace", asked, cwd=tmp_path)
     assert "no trace: it is not overwritten" in done.stderr
     assert "slot_mapping" in (tmp_path / asked).read_text(encoding="utf-8")
+
+
+def test_the_command_that_is_told_names_the_file_in_one_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = Path("my folder") / "ex_3_1.jsonl"
+    assert quoted(path) == f"'{path}'"
+    monkeypatch.setattr(sys, "platform", "win32")  # where an apostrophe is a letter
+    assert quoted(path) == f'"{path}"'
 
 
 def test_outside_a_students_folder_the_way_is_told(tmp_path: Path) -> None:
