@@ -176,7 +176,7 @@ def _figure(title: str, x_title: str, y_title: str) -> go.Figure:
         title={"text": label(title, 120)},
         template="plotly_white",
         hovermode="x unified",
-        legend={"orientation": "h", "yanchor": "top", "y": -0.15},
+        legend={"orientation": "h", "yanchor": "top", "y": -0.25},  # below the title of the axis
         margin={"t": 60, "r": 20},
         font={"size": 14, "color": "#16181d"},
     )
