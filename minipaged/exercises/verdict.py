@@ -74,6 +74,7 @@ class Verdict:
         if self.counterexample is not None:
             from minipaged_visualizer.memory_player import MemoryPlayer
 
+            self.counterexample.trace.close()  # nobody waits for more
             display(  # type: ignore[no-untyped-call]
                 MemoryPlayer(self.counterexample.trace, at_end=True)
             )

@@ -210,6 +210,7 @@ def _run(scene: Scene, allocator: str, make: Callable[[Observer], MemoryManager]
         sample=lambda: free.append(manager.pool.num_free),
         after_step=end_step,
     )
+    trace.close()
     return trace
 
 

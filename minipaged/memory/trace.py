@@ -35,11 +35,15 @@ class Trace:
     """Collects the events of a run; `observe` is the observer to hand to the manager.
 
     With a path, each step is also written to it at once, so that another process can follow.
+
+    Attributes:
+        is_closed: Whether it was closed, or loaded from a file: whoever follows waits for no more.
     """
 
     def __init__(self, header: TraceHeader, path: str | Path | None = None) -> None:
         self.header = header
         self.steps: list[TraceStep] = []
+        self.is_closed = False
         self._pending: list[Event] = []
         self._sink = None if path is None else _Sink(path)
         self._stream(header_line(header))
@@ -83,7 +87,8 @@ class Trace:
                 file.write(step_line(step))
 
     def close(self) -> None:
-        """Write what is left and close the file, if there is one."""
+        """End it: write what is left and close the file, if there is one."""
+        self.is_closed = True
         if self._sink:
             for step in self.all_steps()[len(self.steps) :]:
                 self._stream(step_line(step))
@@ -100,6 +105,7 @@ class Trace:
         with TraceReader(path) as reader:
             trace = cls(reader.header)
             trace.steps.extend(reader)
+        trace.is_closed = True
         return trace
 
     def __eq__(self, other: object) -> bool:

@@ -128,6 +128,21 @@ def test_a_run_that_rests_is_looked_at_less_often(
     wait_until(lambda: len(player.sent) == 1)
 
 
+def test_a_closed_trace_needs_no_thread(play: Any) -> None:
+    script = running_script()
+    player = play(script.trace)
+    script.step()
+    script.trace.close()
+    player._thread.join(20)
+    assert not player._thread.is_alive()
+    assert [row["step"] for message in player.sent for row in message["steps"]] == [1]
+    assert len(player._payload["steps"]) == 2
+    assert play(script.trace)._thread is None
+    assert play(Trace.load(GOLDEN / "memory.jsonl"))._thread is None
+    player._answer(player, {"type": "resend", "first": 1}, [])
+    assert len(player.sent) == 2
+
+
 def test_what_a_view_missed_is_sent_again(play: Any) -> None:
     player = play(everything())
     player._answer(player, {"type": "resend", "first": 14}, [])

@@ -5,8 +5,8 @@
 
 A thread looks at a live trace 20 times a second and sends the steps that came since. So the engine
 knows nothing of its watcher, and a cell that runs for minutes is seen from its first step. A run
-faster than a browser can draw floods nobody: what is too much for one message follows later. Nobody
-can tell whether a run that rests will go on: it is looked at 4 times a second.
+faster than a browser can draw floods nobody: what is too much for one message follows later. A
+run that rests may go on, and is looked at 4 times a second; a trace that is closed needs no thread.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MemoryPlayer(anywidget.AnyWidget):
         )
         self._lock = threading.Lock()
         self.on_msg(self._answer)
-        if not isinstance(source, str | Path):  # a file has all its steps
+        if not self._trace.is_closed:
             self._thread = threading.Thread(target=self._follow, name="memory-player", daemon=True)
             self._thread.start()
 
@@ -93,11 +93,14 @@ class MemoryPlayer(anywidget.AnyWidget):
     def _follow(self) -> None:
         idle, looks_a_second = 0, UPDATES_A_SECOND
         while not self._is_closed.wait(1 / looks_a_second):
+            is_over = self._trace.is_closed  # before we look: nothing comes after that
             idle = 0 if self.push() else idle + 1
-            is_at_rest = idle >= _AT_REST_AFTER
+            is_at_rest = idle >= _AT_REST_AFTER or (is_over and idle > 0)
             looks_a_second = LOOKS_A_SECOND_AT_REST if is_at_rest else UPDATES_A_SECOND
             if is_at_rest and self._num_kept != self._num_sent:
                 self._keep()
+            if is_at_rest and is_over:
+                return
 
     def _keep(self) -> None:
         """Put all steps into the trait that a reloaded notebook starts from."""
@@ -126,3 +129,5 @@ class MemoryPlayer(anywidget.AnyWidget):
             with self._lock:
                 if isinstance(first, int) and 0 <= first < self._num_sent:
                     self._num_sent = first
+            if self._thread is None or not self._thread.is_alive():
+                self.push()
