@@ -103,15 +103,17 @@ class Microscope(Recording):
         program.take(touch, _values_of(touch, self._tensors[touch.argument.name]), access.values)
 
     def kernel_recording(self) -> KernelRecording:
-        """Give what was seen so far, as a file keeps it."""
+        """Give what was seen so far, as a file keeps it; launches that touched nothing are left out."""
+        ran = sorted({launch for launch, _ in self._programs})
         return KernelRecording(
             title=self._title,
             block_size=self._block_size or 1,
             num_blocks=self._num_blocks,
             sequences=self._sequences,
-            launches=tuple(map(self._launch, range(len(self._launches)))),
+            launches=tuple(map(self._launch, ran)),
             programs=tuple(
-                program.run(*key) for key, program in self._programs.items() if program.steps
+                program.run(ran.index(launch), place)
+                for (launch, place), program in self._programs.items()
             ),
         )
 

@@ -136,6 +136,15 @@ def test_the_last_state_gives_the_output_of_the_kernel() -> None:
         torch.testing.assert_close(attended(program), stored, rtol=1e-6, atol=1e-6)
 
 
+def test_launches_that_touch_nothing_are_left_out() -> None:
+    query, cache = SCRIPT["queries"](3), SCRIPT["layer_cache"]()
+    with magnify() as microscope:
+        microscope.launched("idle_kernel", {})
+        paged_decode(query, cache, *SCRIPT["tables"](SHORT))
+    recording, (expected, _) = microscope.kernel_recording(), decoded()
+    assert (recording.launches, recording.programs) == (expected.launches, expected.programs)
+
+
 def test_the_states_of_parts_give_the_output_of_split_kv() -> None:
     query, cache = SCRIPT["queries"](3), SCRIPT["layer_cache"]()
     with magnify() as microscope:
