@@ -103,7 +103,7 @@ class Microscope(Recording):
         program.take(touch, _values_of(touch, self._tensors[touch.argument.name]), access.values)
 
     def kernel_recording(self) -> KernelRecording:
-        """Give what was seen so far, as a file keeps it; launches that touched nothing are left out."""
+        """Give what was seen so far, as a file keeps it, without launches that touched nothing."""
         ran = sorted({launch for launch, _ in self._programs})
         return KernelRecording(
             title=self._title,
