@@ -248,6 +248,25 @@ def test_what_is_pressed_keeps_the_focus(browser: Chromium, tmp_path: Path) -> N
 
 
 @needs_chromium
+def test_arrows_choose_in_the_list_of_sequences(browser: Chromium, tmp_path: Path) -> None:
+    open_page(browser, tmp_path, COPIES, "#1")
+    browser.evaluate("document.querySelector('.mp-rail').focus()")
+    browser.press("ArrowUp")
+    chosen = (
+        "document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))"
+        ".querySelector('.mp-chip').innerText"
+    )
+    seen = []
+    for _ in range(3):
+        browser.press("ArrowDown")
+        assert text_of(browser, ".mp-blocks h3 .mp-chip") == browser.evaluate(chosen)
+        seen.append(browser.evaluate(chosen))
+    assert sorted(seen) == ["A", "B", "C"]
+    assert text_of(browser, ".mp-place").startswith("step 1")
+    assert_quiet(browser)
+
+
+@needs_chromium
 def test_it_plays_pauses_and_ends(browser: Chromium, tmp_path: Path) -> None:
     open_page(browser, tmp_path, everything())
     browser.press("+", "+", "+", "+", "+", " ")

@@ -10,7 +10,7 @@ const KEYS = [
   ["Home End", "to the start, to the newest step"],
   ["+ -", "faster, slower"],
   ["e", "play event by event, or step by step"],
-  ["] [", "next, previous sequence; 0 lets the focus follow again"],
+  ["] [", "next, previous sequence (in their list also ↓ ↑); 0 lets the focus follow again"],
   ["Tab, then arrows", "into the pool: choose a block"],
   ["b", "back row: large type, few things at a time"],
   ["x", "the prefix tree"],

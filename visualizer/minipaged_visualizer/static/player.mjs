@@ -21,6 +21,7 @@ import { TextTable } from "./text_table.mjs";
 import { Timeline } from "./timeline.mjs";
 
 const MOST_SVG_BLOCKS = 1024;
+const RAIL_KEYS = { ArrowDown: "nextSequence", ArrowUp: "previousSequence" };
 const TOGGLES = ["byEvent", "backRow", "prefixes", "text", "help", "arrows"];
 
 export class Player {
@@ -184,7 +185,7 @@ export class Player {
     const act = (action, value) => this.act(action, value);
     const select = (block) => this.selectBlock(block);
     const go = (position) => this.goTo(position);
-    this.rail = new Rail((seq) => this.pin(seq));
+    this.rail = new Rail((seq) => this.pin(seq), prefix);
     this.table = new BlockTable(select);
     this.explain = new Explain(go, select);
     this.prefixes = new Prefixes(select);
@@ -256,13 +257,13 @@ export class Player {
   }
 
   #onKey(event) {
+    event.stopPropagation(); // a notebook would take keys for its own
     if (event.target === this.pool.root && this.#moveInPool(event.key)) {
       event.preventDefault();
-      event.stopPropagation();
       return;
     }
-    const action = actionOf(event);
-    event.stopPropagation(); // a notebook would take keys for its own
+    const inRail = event.target === this.rail.root && RAIL_KEYS[event.key];
+    const action = inRail || actionOf(event);
     if (action === undefined) return;
     event.preventDefault();
     this.act(action);

@@ -15,8 +15,9 @@ export function byStatus(sequences) {
 }
 
 export class Rail {
-  constructor(onFocus) {
+  constructor(onFocus, prefix) {
     this.onFocus = onFocus;
+    this.prefix = prefix;
     this.kept = new Kept();
     this.root = el("div", { class: "mp-rail", role: "listbox", "aria-label": "Sequences", tabindex: 0 });
   }
@@ -31,6 +32,8 @@ export class Rail {
     this.kept.sweep();
     const left = ranked.length - shown.length;
     const words = !shown.length ? "no requests yet" : left ? `${left} more` : "";
+    if (shown.includes(focus)) this.root.setAttribute("aria-activedescendant", this.#id(focus));
+    else this.root.removeAttribute("aria-activedescendant");
     update(this.root, words ? [...entries, el("p", { class: "mp-quiet" }, words)] : entries);
   }
 
@@ -41,10 +44,14 @@ export class Rail {
     return this.kept.get(seq, looks.join(), () => this.#entry(seq, ...looks));
   }
 
+  #id(seq) {
+    return `${this.prefix}-sequence-${seq}`;
+  }
+
   #entry(seq, status, numBlocks, isFocused, isTouched, pinned) {
     return el("div", {
       class: `mp-sequence mp-is-${status}${isFocused ? " mp-focused" : ""}${isTouched ? " mp-touched" : ""}`,
-      role: "option", "aria-selected": isFocused, title: pinned ? "pinned" : "",
+      role: "option", id: this.#id(seq), "aria-selected": isFocused, title: pinned ? "pinned" : "",
       onclick: () => this.onFocus(seq),
     },
     chip(seq),
