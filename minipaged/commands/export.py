@@ -38,20 +38,11 @@ def export(
         TraceError: The trace can't be read, or the output can't be written.
     """
     name = _choose_format(output, format_name)
-    if (step, event) != (None, None) and name != "svg":
-        raise ConfigError(f"--step and --event are for --format svg: {name} shows the whole run")
-    if event is not None and step is None:
-        raise ConfigError("--event counts the events of a step: give --step too")
-    if beside is not None and name != "html":
-        raise ConfigError(f"--beside is for --format html: {name} shows one trace")
-    for path in (source, beside):
-        if path is not None and output.exists() and path.exists() and output.samefile(path):
+    _check_options(name, step, event, beside)
+    for path in filter(None, (source, beside)):
+        if output.exists() and path.exists() and output.samefile(path):
             raise TraceError(f"{output}: this is the trace itself: it is not overwritten")
-    draw = _drawing(name, step, event) if beside is None else _drawing_beside(beside)
-    for path in (source, beside) if beside is not None else ():
-        if _is_kernel(path):
-            raise ConfigError(f"--beside is for traces: {path} is a recording of a kernel")
-    text = _kernel_page(source, name) or draw(Trace.load(source))
+    text = _draw(source, name, step, event) if beside is None else _draw_beside(source, beside)
     write_whole(output, text)
     size = len(text.encode())
     print(f"{output}: {name}, {size / 1024:.0f} KiB")
@@ -62,16 +53,34 @@ def export(
         )
 
 
-def _kernel_page(source: Path, format_name: str) -> str | None:
-    """Give the page of a kernel's recording, a file or one that comes with minipaged, if it is one.
+def _check_options(name: str, step: int | None, event: int | None, beside: Path | None) -> None:
+    if (step, event) != (None, None) and name != "svg":
+        raise ConfigError(f"--step and --event are for --format svg: {name} shows the whole run")
+    if event is not None and step is None:
+        raise ConfigError("--event counts the events of a step: give --step too")
+    if beside is not None and name != "html":
+        raise ConfigError(f"--beside is for --format html: {name} shows one trace")
 
-    Raises:
-        ConfigError: Another format is asked for.
-    """
+
+def _draw(source: Path, name: str, step: int | None, event: int | None) -> str:
+    if _is_kernel(source):
+        return _kernel_page(source, name)
+    return _drawing(name, step, event)(Trace.load(source))
+
+
+def _draw_beside(left: Path, right: Path) -> str:
+    from minipaged_visualizer.side_by_side_page import side_by_side_html
+
+    for path in (left, right):
+        if _is_kernel(path):
+            raise ConfigError(f"--beside is for traces: {path} is a recording of a kernel")
+    return side_by_side_html(Trace.load(left), Trace.load(right))
+
+
+def _kernel_page(source: Path, format_name: str) -> str:
+    """Give the page of a kernel's recording, a file or one that comes with minipaged."""
     from minipaged_visualizer.microscope_page import microscope_page, recording_of
 
-    if not _is_kernel(source):
-        return None
     if format_name != "html":
         raise ConfigError(f"a recording of a kernel becomes html, not {format_name}")
     return microscope_page(recording_of(source if source.exists() else str(source)))
@@ -98,13 +107,6 @@ def _choose_format(output: Path, name: str | None) -> str:
 
 def _one_of(names: tuple[str, ...]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
-
-
-def _drawing_beside(beside: Path) -> Callable[[Trace], str]:
-    """Give what draws a trace on the left of another one."""
-    from minipaged_visualizer.side_by_side_page import side_by_side_html
-
-    return lambda trace: side_by_side_html(trace, Trace.load(beside))
 
 
 def _drawing(name: str, step: int | None, event: int | None) -> Callable[[Trace], str]:
