@@ -66,6 +66,15 @@ def letters(seq: int) -> str:
     return name
 
 
+def telling_name(name: str) -> str:
+    """Give a request's name where somebody gave it one: a number says no more than its letter.
+
+    >>> telling_name("moon"), telling_name("12")
+    ('moon', '')
+    """
+    return "" if name.isdigit() else name
+
+
 def caption(event: ev.Event) -> Caption:
     """Tell one event.
 
@@ -114,8 +123,9 @@ def _tell(group: Sequence[ev.Event]) -> Caption:
 
 
 def _request(event: ev.Requested, _: str) -> str:
-    name = "" if event.name.isdigit() or not event.name else f" ({event.name:.40})"
-    return f"{letters(event.seq)} arrives{name}: a prompt of {_tokens(event.num_prompt_tokens)}"
+    name = telling_name(event.name)
+    who = f"{letters(event.seq)} arrives{f' ({name:.40})' if name else ''}"
+    return f"{who}: a prompt of {_tokens(event.num_prompt_tokens)}"
 
 
 def _fork(event: ev.Forked, _: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minipaged.errors import MinipagedError
 from minipaged.memory.trace import Trace
-from minipaged_visualizer.captions import letters
+from minipaged_visualizer.captions import letters, telling_name
 from minipaged_visualizer.safe_text import fit, safe
 from minipaged_visualizer.spans import PHASES, Span, request_spans
 from minipaged_visualizer.usage import Usage, usage_over_time
@@ -227,4 +227,4 @@ def _add_spans(
 
 def _row_name(seq: int, spans: Sequence[Span]) -> str:
     name = next(span.name for span in spans if span.seq == seq)
-    return letters(seq) if not name or name.isdigit() else f"{letters(seq)}  {fit(safe(name), 24)}"
+    return f"{letters(seq)}  {fit(safe(telling_name(name)), 24)}".rstrip()

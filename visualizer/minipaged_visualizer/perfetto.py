@@ -14,7 +14,7 @@ from typing import Any
 
 from minipaged.memory import events as ev
 from minipaged.memory.trace import Trace, TraceStep
-from minipaged_visualizer.captions import caption, captions, letters
+from minipaged_visualizer.captions import caption, captions, letters, telling_name
 from minipaged_visualizer.safe_text import safe
 from minipaged_visualizer.spans import request_spans
 from minipaged_visualizer.usage import usage_over_time
@@ -57,7 +57,7 @@ def _names(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def _thread_name(seq: int, name: str) -> str:
-    return letters(seq) if not name or name.isdigit() else f"{letters(seq)} {safe(name):.40}"
+    return f"{letters(seq)} {safe(telling_name(name)):.40}".rstrip()
 
 
 def _step_slices(steps: Sequence[TraceStep], starts: Sequence[int]) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from minipaged.errors import TraceError
 from minipaged.memory.trace import Trace
-from minipaged_visualizer.captions import letters
+from minipaged_visualizer.captions import letters, telling_name
 from minipaged_visualizer.spans import PHASES, Span, request_spans
 from minipaged_visualizer.svg import CHARACTER, document, letter, owned, rect, text
 
@@ -38,7 +38,7 @@ def gantt(trace: Trace) -> str:
     bottom = 84 + _ROW * len(shown)
     note = f"; the first {len(shown)} of {len(seqs)} sequences" if len(seqs) > len(shown) else ""
     title = f"Requests over {len(steps)} steps{note}"
-    names = {span.seq: span.name for span in spans if not span.name.isdigit()}
+    names = {span.seq: telling_name(span.name) for span in spans}
     axis = _Axis(_LEFT_OF_NAMES if any(names.values()) else _LEFT, len(steps))
     body = [text(_MARGIN, 34, title, "big"), *_legend()]
     for span in spans:
