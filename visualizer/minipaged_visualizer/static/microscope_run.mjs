@@ -44,7 +44,7 @@ export class Run {
       sequence: program.seq < 0 ? null : this.recording.sequences[program.seq],
       tile: tileOf(steps, place),
       rounds: roundsOf(steps, place, chosen),
-      marks: marksOf(steps, place),
+      get marks() { return marksOf(steps, place); }, // words need none
     };
   }
 

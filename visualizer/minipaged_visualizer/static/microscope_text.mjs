@@ -24,23 +24,33 @@ export const HELP_SIGNS = [
   ["( )", "a program’s place in the grid"],
 ];
 
+// The rows of a program are made once: only which of them is now changes.
 export class Text {
   constructor(onStep) {
     this.onStep = onStep;
-    this.root = el("section", { class: "mp-text", "aria-label": "The program as text", tabindex: 0 });
-  }
-
-  draw({ run, index, place, program, row }) {
-    const first = index - place;
-    refill(this.root, el("table", {},
+    this.body = el("tbody");
+    this.root = el("section", { class: "mp-text", "aria-label": "The program as text", tabindex: 0 }, el("table", {},
       el("caption", {}, "What this program does"),
       el("thead", {}, el("tr", {}, ...["step", "line", "touches", "what happens"].map((h) => el("th", { scope: "col" }, h)))),
-      el("tbody", {}, ...program.steps.map((step, number) => el("tr", {
-        class: number === place ? "mk-now" : "", "aria-current": number === place ? "step" : null,
-      },
-      el("th", { scope: "row" }, el("button", { class: "mp-block-button", onclick: () => this.onStep(first + number) }, number + 1)),
+      this.body));
+  }
+
+  draw({ run, index, place, number, program, row }) {
+    const shown = `${number} ${row}`;
+    if (this.shown !== shown) this.#fill(run, index - place, program, row);
+    this.shown = shown;
+    this.now?.classList.remove("mk-now");
+    this.now?.removeAttribute("aria-current");
+    this.now = this.body.children[place];
+    this.now.classList.add("mk-now");
+    this.now.setAttribute("aria-current", "step");
+  }
+
+  #fill(run, first, { steps }, row) {
+    refill(this.body, ...steps.map((step, place) => el("tr", {},
+      el("th", { scope: "row" }, el("button", { class: "mp-block-button", onclick: () => this.onStep(first + place) }, place + 1)),
       el("td", {}, step.line === step.last_line ? step.line : `${step.line}–${step.last_line}`),
       el("td", {}, step.tensor && placeOf(step)),
-      el("td", {}, inWords(run.at(first + number, row))))))));
+      el("td", {}, inWords(run.at(first + place, row))))));
   }
 }
