@@ -66,8 +66,8 @@ class Trace:
         """
         number, events = self._next_number(), self.pending()
         step = TraceStep(number, prefill_tokens, decode_tokens, note, events, us)
+        self._pending.clear()  # first: who looks now, on another thread, sees no event twice
         self.steps.append(step)
-        self._pending.clear()
         self._stream(step_line(step))
         return step
 
@@ -116,11 +116,17 @@ class Trace:
     __hash__ = None  # type: ignore[assignment]
 
     def all_steps(self) -> list[TraceStep]:
-        """Give the steps, and one more for events after the last: a file holds events in steps."""
-        if not self._pending:
-            return self.steps.copy()
-        rest = TraceStep(self._next_number(), 0, 0, "after the last step", self.pending())
-        return [*self.steps, rest]
+        """Give the steps, and one more for events after the last: a file holds events in steps.
+
+        While another thread ends a step, its events may be missing, but none before them.
+        """
+        steps, rest = self.steps.copy(), self.pending()
+        while len(self.steps) != len(steps):  # `rest` may be of a step that is not in `steps`
+            steps, rest = self.steps.copy(), self.pending()
+        if not rest:
+            return steps
+        number = steps[-1].step + 1 if steps else 0
+        return [*steps, TraceStep(number, 0, 0, "after the last step", rest)]
 
     def _next_number(self) -> int:
         return self.steps[-1].step + 1 if self.steps else 0

@@ -161,6 +161,25 @@ def test_events_after_the_last_step_are_saved_and_the_run_goes_on(path):
     assert Trace.load(path) == trace
 
 
+def test_who_looks_while_a_step_ends_sees_no_event_twice():
+    """A notebook may write a page of a run that goes on, on another thread."""
+    trace = Trace(HEADER)
+    looks = []
+
+    class Steps(list):
+        def append(self, step: TraceStep) -> None:
+            looks.append(trace.all_steps())
+            super().append(step)
+            looks.append(trace.all_steps())
+
+    trace.steps = Steps()
+    for seq in range(3):
+        trace.observe(Requested(seq, "", 1))
+        trace.end_step(0, 0)
+    seen = [[event.seq for step in steps for event in step.events] for steps in looks]
+    assert seen == [[], [0], [0], [0, 1], [0, 1], [0, 1, 2]]
+
+
 def test_a_loaded_trace_can_go_on(path):
     steps = [TraceStep(3, 0, 0, "", ()), TraceStep(7, 0, 0, "", ())]
     trace_of(HEADER, steps).save(path)
