@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from chromium import Chromium
 from minipaged_visualizer.captions import caption, letters, listed
+from pages import text_of
 
 from minipaged.memory.events import BlockCopied
 from minipaged.memory.replay import Replay
@@ -17,10 +18,6 @@ from minipaged.memory.trace import Trace
 
 PLAYER, PLACE, RANGE = ".minipaged", ".mp-place", "document.querySelector('.mp-range')"
 ACTIVE = "document.activeElement"
-
-
-def text_of(browser: Chromium, selector: str) -> str:
-    return str(browser.evaluate(f"document.querySelector({selector!r})?.innerText ?? 'nothing'"))
 
 
 def wait_for_player(browser: Chromium) -> None:

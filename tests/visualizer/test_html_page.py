@@ -16,6 +16,7 @@ from hostile import TOKENS, hostile_trace
 from minipaged_visualizer import export_html, html_page
 from minipaged_visualizer.html_page import to_html
 from minipaged_visualizer.payload import header_payload, step_payload
+from pages import assert_quiet, open_html, text_of
 from scenes import everything
 
 from minipaged.commands.export import export
@@ -159,27 +160,14 @@ def browser() -> Iterator[Chromium]:
         yield chromium
 
 
-def text_of(browser: Chromium, selector: str) -> str:
-    return str(browser.evaluate(f"document.querySelector({selector!r})?.innerText ?? 'nothing'"))
-
-
 def save(trace: Trace, folder: Path) -> Path:
     trace.save(folder / "run.jsonl")
     return folder / "run.jsonl"
 
 
 def open_page(browser: Chromium, folder: Path, trace: Trace | Path, place: str = "") -> None:
-    browser.complaints.clear()
-    browser.requests.clear()
-    path = export_html(trace, folder / "page.html")
-    browser.open("about:blank")
-    browser.open(f"{path.as_uri()}{place}")
-
-
-def assert_quiet(browser: Chromium) -> None:
-    """Nothing was complained about, and nothing was asked for but the page itself."""
-    assert browser.complaints == []
-    assert all(url.startswith(("file://", "about:", "data:,")) for url in browser.requests)
+    read = trace if isinstance(trace, Trace) else Trace.load(trace)
+    open_html(browser, folder, to_html(read), place)
 
 
 @needs_chromium

@@ -23,9 +23,9 @@ from keyboard_walk import (
     check_playing,
     tab_to,
     tab_to_player,
-    text_of,
     wait_for_player,
 )
+from pages import text_of
 
 from minipaged.memory.trace import Trace
 

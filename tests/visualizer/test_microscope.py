@@ -20,6 +20,7 @@ from minipaged_visualizer.microscope_page import (
     recording_names,
     recording_of,
 )
+from pages import assert_quiet, open_html, text_of, texts_of
 
 from minipaged.commands.export import export
 from minipaged.errors import ConfigError, TraceError
@@ -140,30 +141,7 @@ def browser() -> Iterator[Chromium]:
 
 
 def open_page(browser: Chromium, folder: Path, recording: KernelRecording, place: str = "") -> None:
-    browser.complaints.clear()
-    browser.requests.clear()
-    path = folder / "page.html"
-    path.write_text(microscope_page(recording), "utf-8")
-    browser.open("about:blank")
-    browser.open(f"{path.as_uri()}{place}")
-
-
-def text_of(browser: Chromium, selector: str) -> str:
-    return str(browser.evaluate(f"document.querySelector({selector!r})?.innerText ?? 'nothing'"))
-
-
-def texts_of(browser: Chromium, selector: str) -> list[str]:
-    texts = browser.evaluate(
-        f"[...document.querySelectorAll({selector!r})].map((node) => node.innerText)"
-    )
-    assert isinstance(texts, list)
-    return texts
-
-
-def assert_quiet(browser: Chromium) -> None:
-    """Nothing was complained about, and nothing was asked for but the page itself."""
-    assert browser.complaints == []
-    assert all(url.startswith(("file://", "about:", "data:,")) for url in browser.requests)
+    open_html(browser, folder, microscope_page(recording), place)
 
 
 def shown(number: float) -> str:

@@ -11,9 +11,9 @@ from keyboard_walk import (
     check_explanations,
     check_playing,
     tab_to_player,
-    text_of,
 )
 from minipaged_visualizer import export_html
+from pages import text_of
 
 from minipaged import LLM, SamplingParams
 

@@ -17,6 +17,7 @@ from chromium import CHROMIUM, Chromium
 from hostile import TOKENS, hostile_trace
 from minipaged_visualizer.browser_module import joined
 from minipaged_visualizer.side_by_side_page import side_by_side_html
+from pages import assert_quiet, open_html, text_of
 from scenes import everything
 
 from minipaged.commands.export import export
@@ -64,25 +65,11 @@ def browser() -> Iterator[Chromium]:
 
 
 def open_page(browser: Chromium, folder: Path, left: Trace, right: Trace, place: str = "") -> None:
-    browser.complaints.clear()
-    browser.requests.clear()
-    path = folder / "page.html"
-    path.write_text(side_by_side_html(left, right), encoding="utf-8")
-    browser.open("about:blank")
-    browser.open(f"{path.as_uri()}{place}")
-
-
-def text_of(browser: Chromium, selector: str) -> str:
-    return str(browser.evaluate(f"document.querySelector({selector!r})?.innerText ?? 'nothing'"))
+    open_html(browser, folder, side_by_side_html(left, right), place)
 
 
 def said(browser: Chromium) -> list[str]:
     return [text_of(browser, f".sb-say{side}") for side in (0, 1)]
-
-
-def assert_quiet(browser: Chromium) -> None:
-    assert browser.complaints == []
-    assert all(url.startswith(("file://", "about:", "data:,")) for url in browser.requests)
 
 
 def who_is_there(trace: Trace) -> list[list[int]]:
