@@ -250,6 +250,7 @@ def test_arrows_choose_in_the_list_of_sequences(browser: Chromium, tmp_path: Pat
         assert text_of(browser, ".mp-blocks h3 .mp-chip") == browser.evaluate(chosen)
         seen.append(browser.evaluate(chosen))
     assert sorted(seen) == ["A", "B", "C"]
+    assert "pinned" in text_of(browser, ".mp-rail .mp-focused")
     assert text_of(browser, ".mp-place").startswith("step 1")
     assert_quiet(browser)
 

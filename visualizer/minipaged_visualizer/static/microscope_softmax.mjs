@@ -31,7 +31,7 @@ export class Tile {
       return;
     }
     if (step.kind !== "update") {
-      refill(this.root, heading, el("p", { class: "mp-quiet" }, waiting(tile, program)));
+      refill(this.root, heading, el("p", { class: "mp-quiet" }, waiting(tile, program, rounds)));
       return;
     }
     const state = step.state[row];
@@ -51,9 +51,9 @@ function shares(rounds, { largest, total, isJoin }) {
   return figure(isJoin ? "each part’s share" : "each token’s share: exp(score − m) / l, together 1", weightBars(tokens, values, Math.max(...values)));
 }
 
-function waiting(tile, { steps }) {
+function waiting(tile, { steps }, rounds) {
   if (steps.some(({ kind }) => kind === "join")) return "This program reads no keys: it joins the parts of a context.";
-  if (!tile) return "Nothing is loaded yet.";
+  if (!tile) return rounds.length ? "The next keys are not loaded yet." : "Nothing is loaded yet.";
   return tile.hasValues ? "Keys and values are there; the scores come next." : "The keys are there; now the values.";
 }
 

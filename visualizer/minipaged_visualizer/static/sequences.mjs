@@ -51,12 +51,12 @@ export class Rail {
   #entry(seq, status, numBlocks, isFocused, isTouched, pinned) {
     return el("div", {
       class: `mp-sequence mp-is-${status}${isFocused ? " mp-focused" : ""}${isTouched ? " mp-touched" : ""}`,
-      role: "option", id: this.#id(seq), "aria-selected": isFocused, title: pinned ? "pinned" : "",
+      role: "option", id: this.#id(seq), "aria-selected": isFocused,
       onclick: () => this.onFocus(seq),
     },
     chip(seq),
-    el("span", { class: "mp-status" }, status, pinned && " 📌"),
-    el("span", { class: "mp-quiet" }, numBlocks ? plural(numBlocks, "block") : ""));
+    el("span", { class: "mp-status" }, status),
+    el("span", { class: "mp-quiet" }, pinned ? "pinned" : numBlocks ? plural(numBlocks, "block") : ""));
   }
 }
 
