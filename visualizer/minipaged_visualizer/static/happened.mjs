@@ -1,6 +1,6 @@
 // What happened: one large line for the back row, and all lines of the step below, to go to.
 
-import { el, refill, safe } from "./dom.mjs";
+import { el, plural, refill, safe } from "./dom.mjs";
 import { linesOf } from "./frame.mjs";
 
 export class Headline {
@@ -28,14 +28,19 @@ export class Headline {
 }
 
 function wordsOf(step, note, caption, numSteps) {
-  if (note) return note[0].toUpperCase() + note.slice(1);
+  if (note) return asSentence(note);
   if (caption) return caption.text;
   if (step) return "nothing happened to memory";
   return numSteps ? "Press the space bar to play." : "Each step is shown as soon as it has run.";
 }
 
+// A capital to begin with, unless the first word is a name from code.
+function asSentence(words) {
+  return /^[a-z]+[ ,:]/.test(words) ? words[0].toUpperCase() + words.slice(1) : words;
+}
+
 function workOf({ prefill_tokens: prefill, decode_tokens: decode, note }, headline) {
-  const parts = [prefill && `${prefill} prompt tokens`, decode && `${decode} decoded`, note !== headline && note];
+  const parts = [prefill && plural(prefill, "prompt token"), decode && `${decode} decoded`, note !== headline && note];
   return parts.filter(Boolean).join(", ");
 }
 
