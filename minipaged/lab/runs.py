@@ -12,6 +12,8 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import mean
@@ -207,6 +209,9 @@ def measure_all(
 
     `tell` hears (done, all) behind each. A script that takes more than one process needs the usual
     `if __name__ == "__main__":`.
+
+    Raises:
+        ConfigError: No request of a run could run, or a process ended before its run did.
     """
     different = sorted(set(runs), key=_size, reverse=True)
     outcomes: dict[Run, Outcome] = {}
@@ -221,9 +226,19 @@ def _outcomes(runs: Sequence[Run], workers: int) -> Iterator[Outcome]:
     if workers < 2 or len(runs) < 2:
         yield from map(measure, runs)
         return
-    processes = multiprocessing.get_context("spawn")  # a fork may copy another thread's locks
-    with processes.Pool(min(workers, len(runs)), _leave_ctrl_c) as pool:
-        yield from pool.imap(measure, runs)
+    spawn = multiprocessing.get_context("spawn")  # a fork may copy another thread's locks
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(min(workers, len(runs)), spawn, _leave_ctrl_c) as pool:
+        try:
+            yield from pool.map(measure, runs)
+        except BrokenProcessPool:
+            raise ConfigError(
+                "a process ended before its run did: a script that takes several needs the usual "
+                'if __name__ == "__main__":'
+            ) from None
+        finally:  # whoever stops early waits for no run
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
 
 
 def _leave_ctrl_c() -> None:

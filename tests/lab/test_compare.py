@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,14 @@ def test_json_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     document = json.loads(capsys.readouterr().out)
     assert "slow step (ms)" in document["results"]["whole prompts"]
     assert "Whole prompts or chunks" in (tmp_path / "compare.html").read_text(encoding="utf-8")
+
+
+def test_a_script_without_the_usual_guard_is_told_so(tmp_path: Path) -> None:
+    """Its processes end as soon as they begin; others would be started for ever."""
+    script = tmp_path / "script.py"
+    script.write_text("from minipaged.lab.compare import compare\ncompare('batching', 20, workers=2)\n")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert 'needs the usual if __name__ == "__main__":' in done.stderr.splitlines()[-1]
