@@ -67,6 +67,9 @@ def test_a_kernel_written_in_a_notebooks_cell_is_checked(
 ) -> None:
     """Triton wants the source of a kernel; of a cell's, too."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setitem(
+        sys.modules, "__main__", sys.modules["__main__"]
+    )  # the shell takes its place
     shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell()
     result = shell.run_cell(solution(ex_5_2).read_text(encoding="utf-8"))
     assert result.success
@@ -76,6 +79,7 @@ def test_a_kernel_written_in_a_notebooks_cell_is_checked(
     verdict = judge(ex_5_2, shell.user_ns["paged_decode_inner"])
     assert "name 'p' is not defined (line" in str(verdict)
     assert "scores = tl.dot(p, tl.trans(k)) * scale" in str(verdict)
+    assert "__file__" not in shell.user_ns  # else multiprocessing would take it for the main file
 
 
 def test_a_plain_function_will_do() -> None:

@@ -114,7 +114,8 @@ def test_json_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_a_script_without_the_usual_guard_is_told_so(tmp_path: Path) -> None:
     """Its processes end as soon as they begin; others would be started for ever."""
     script = tmp_path / "script.py"
-    script.write_text("from minipaged.lab.compare import compare\ncompare('batching', 20, workers=2)\n")
+    call = "compare('batching', 20, workers=2)"
+    script.write_text(f"from minipaged.lab.compare import compare\n{call}\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
     )
