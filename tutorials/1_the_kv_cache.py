@@ -16,6 +16,7 @@
 import os
 import time
 
+import torch
 from minipaged_visualizer import MemoryPlayer, SideBySide, charts
 
 from minipaged import LLM, SamplingParams
@@ -30,6 +31,8 @@ from minipaged.memory.contiguous import ContiguousManager
 from minipaged.memory.reservation import ReserveMax
 
 MODEL = os.environ.get("MINIPAGED_MODEL", "storyteller")
+if MODEL == "storyteller":
+    torch.set_num_threads(1)  # for a model so small, more threads only wait for each other
 
 # %% [markdown]
 # ## What is kept of a token

@@ -16,6 +16,7 @@
 import mmap
 import os
 
+import torch
 from minipaged_visualizer import MemoryPlayer
 
 from minipaged import LLM, SamplingParams
@@ -24,6 +25,8 @@ from minipaged.memory.block_pool import BlockPool as EnginesBlockPool
 from minipaged.memory.events import BlockAllocated, Preempted, Released
 
 MODEL = os.environ.get("MINIPAGED_MODEL", "storyteller")
+if MODEL == "storyteller":
+    torch.set_num_threads(1)  # for a model so small, more threads only wait for each other
 
 # %% [markdown]
 # ## Pages and frames

@@ -22,7 +22,7 @@ from minipaged import LLM, SamplingParams
 from minipaged.engine import kv_cache
 from minipaged.engine.attention import build_metadata
 from minipaged.engine.batch import build_batch
-from minipaged.exercises import check, ex_4_1, ex_4_2, ex_4_3, reveal
+from minipaged.exercises import check, ex_4_1, ex_4_2, ex_4_3, hint, reveal
 from minipaged.notebook import live
 
 MODEL = os.environ.get("MINIPAGED_MODEL", "storyteller")

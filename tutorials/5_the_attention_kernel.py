@@ -24,10 +24,12 @@ from minipaged_visualizer.memory_player import MemoryPlayer
 from minipaged_visualizer.microscope_page import recording_of
 
 from minipaged import LLM, SamplingParams
-from minipaged.exercises import check, ex_5_1, ex_5_2, ex_5_3, reveal
+from minipaged.exercises import check, ex_5_1, ex_5_2, ex_5_3, hint, reveal
 from minipaged.exercises.tiles import USES_TRITON, jit, tl
 
 MODEL = os.environ.get("MINIPAGED_MODEL", "storyteller")
+if MODEL == "storyteller":
+    torch.set_num_threads(1)  # for a model so small, more threads only wait for each other
 print("Triton's interpreter" if USES_TRITON else "no Triton here: recordings, and plain torch")
 
 # %% [markdown]
@@ -123,7 +125,7 @@ reveal(
 # One more block. The same factor rescales `total` and `weighted`: both were sums of
 # `exp(score - old largest)`.
 #
-# Stuck? `hint(ex_5_1, 1)` gives the first of three hints (`from minipaged.exercises import hint`).
+# Stuck? `hint(ex_5_1, 1)` in a new cell gives the first of three hints.
 
 
 # %%

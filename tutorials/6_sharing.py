@@ -16,18 +16,21 @@
 # %%
 import os
 
+import torch
 from IPython.display import HTML
 from minipaged_visualizer import charts
 from minipaged_visualizer.memory_player import MemoryPlayer
 from minipaged_visualizer.svg_still import still
 
 from minipaged import LLM, SamplingParams
-from minipaged.exercises import check, ex_6_1, ex_6_2, ex_6_3, reveal
+from minipaged.exercises import check, ex_6_1, ex_6_2, ex_6_3, hint, reveal
 from minipaged.memory.events import BlockCopied, Released
 from minipaged.memory.kv_cache_manager import KVCacheManager
 from minipaged.memory.replay import Replay
 
 MODEL = os.environ.get("MINIPAGED_MODEL", "storyteller")
+if MODEL == "storyteller":
+    torch.set_num_threads(1)  # for a model so small, more threads only wait for each other
 TEXT = "Once upon a time there was a shy fox named Ruby. She lived beside the old mill."
 
 
@@ -153,7 +156,7 @@ MemoryPlayer(runs[8])
 # manager. Only the forks are yours here; the engine does the rest to your tables. If yours and its
 # own part, you see the shortest such script, and the player shows where.
 #
-# Stuck? `hint(ex_6_1, 1)` gives the first of three hints (`from minipaged.exercises import hint`).
+# Stuck? `hint(ex_6_1, 1)` in a new cell gives the first of three hints.
 
 
 # %%

@@ -37,8 +37,10 @@ def judge(exercise: Exercise, attempt: Any) -> Verdict:
     try:
         found = smallest_failure(exercise, attempt)
     except NotSolvedError as e:
-        task = str(e).removeprefix(f"Exercise {exercise.number}: ") or exercise.title
-        return Verdict(exercise, UNSOLVED, f"not solved yet: {task}")
+        task = str(e).removeprefix(f"Exercise {exercise.number}: ")
+        told_in_the_title = task in ("", exercise.title)
+        words = "not solved yet" if told_in_the_title else f"not solved yet: {task}"
+        return Verdict(exercise, UNSOLVED, words)
     if found is None:
         return Verdict(exercise, PASSED, "solved: right in every case that was tried")
     return Verdict(exercise, FAILED, "not yet: here is the smallest case that goes wrong", found)

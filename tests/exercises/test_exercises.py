@@ -55,7 +55,7 @@ def test_the_starter_is_unsolved_and_fits(exercise: Exercise) -> None:
     assert exercise.misfit(attempt) == ""
     verdict = judge(exercise, attempt)
     assert verdict.status == "unsolved"
-    assert verdict.words.startswith("not solved yet: ")
+    assert verdict.words.startswith("not solved yet")
     text = starter(exercise).read_text(encoding="utf-8")
     assert f'raise NotImplementedError("Exercise {exercise.number}: ' in text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
 import time
@@ -97,7 +96,6 @@ def test_a_chapter_runs_from_top_to_bottom(
 
     for name, folder in (("IPYTHONDIR", "ipython"), ("JUPYTER_RUNTIME_DIR", "runtime")):
         monkeypatch.setenv(name, str(tmp_path / folder))
-    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "2"))
     notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
     client = NotebookClient(
         notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
