@@ -4,13 +4,16 @@ python docs/pictures.py                             the model that minipaged com
 python docs/pictures.py --model smollm2             another one
 python docs/pictures.py --trace deep.jsonl.gz       a deep trace that is there already
 python docs/pictures.py --chromium chromium         also the page and the charts, by a browser
+python docs/pictures.py --jupyterlab                also the live session, in a JupyterLab
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import runpy
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -29,6 +32,14 @@ from minipaged.memory.trace import Trace
 
 FOLDER = Path(__file__).parent / "pictures"
 terminal = runpy.run_path(str(Path(__file__).with_name("picture.py")))["draw"]
+LIVE = """
+from minipaged.notebook import live
+session = live(num_blocks=24, block_size=4)
+session.add()
+for _ in range(7):
+    session.step()
+session
+"""
 PAGE_SIZE, CHARTS_SIZE, WIDE_SIZE = "1280,900", "1000,1440", "1280,800"
 
 
@@ -91,12 +102,33 @@ def photograph(browser: str, html: str, moment: str, size: str, picture: Path) -
         subprocess.run(command, check=True, capture_output=True, timeout=120)
 
 
+def photograph_session(picture: Path) -> None:
+    """Run a live session in JupyterLab, as the tests do, and draw what its cell shows."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "visualizer"))
+    from chromium import Chromium
+    from jupyter_lab import JupyterLab, Notebook
+
+    with JupyterLab() as lab, Chromium(1500, 1400) as browser:
+        lab.write("live", [LIVE])
+        notebook = Notebook(browser, lab, "live")
+        notebook.run_all()
+        notebook.wait_for_cell(0)
+        browser.wait_until("document.querySelector('.minipaged .mp-range')", 60)
+        browser.settle()
+        place = "document.querySelector('.jp-OutputArea-output').getBoundingClientRect()"
+        clip = {name: browser.evaluate(f"{place}.{name}") for name in ("x", "y", "width", "height")}
+        drawn = browser.call("Page.captureScreenshot", clip={**clip, "scale": 1})
+        picture.write_bytes(base64.b64decode(drawn["data"]))
+        notebook.save()
+
+
 def main() -> None:
     """Read the arguments and write the pictures."""
     parser = argparse.ArgumentParser(description="Draw the pictures of visualizer/README.md.")
     parser.add_argument("--model", help="Whose texts are shown.")
     parser.add_argument("--trace", type=Path, help="A deep trace, instead of a run.")
     parser.add_argument("--chromium", help="A browser for the page and the charts.")
+    parser.add_argument("--jupyterlab", action="store_true", help="Draw the live session, too.")
     parser.add_argument("--output", type=Path, default=FOLDER)
     arguments = parser.parse_args()
     trace = Trace.load(arguments.trace) if arguments.trace else record(arguments.model)
@@ -113,6 +145,8 @@ def main() -> None:
         }
         for name, page in pages.items():
             photograph(arguments.chromium, *page, arguments.output / f"{name}.png")
+    if arguments.jupyterlab:
+        photograph_session(arguments.output / "live_session.png")
 
 
 if __name__ == "__main__":
