@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from minipaged_visualizer.whole_file import write_whole
+
 from minipaged.errors import ConfigError
 from minipaged.lab.figures import Chart
 
@@ -20,6 +22,7 @@ def write_page(path: Path, title: str, sections: Sequence[tuple[str, Sequence[Ch
 
     Raises:
         ConfigError: plotly is not installed.
+        TraceError: The page can't be written, or would take the place of a recorded run.
     """
     parts = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title>"]
     parts.append("<style>body{font:16px system-ui;margin:2em auto;max-width:54em}</style>")
@@ -31,7 +34,7 @@ def write_page(path: Path, title: str, sections: Sequence[tuple[str, Sequence[Ch
             drawn = _draw(chart)
             parts.append(drawn.to_html(full_html=False, include_plotlyjs=not has_plotly))
             has_plotly = True
-    path.write_text("\n".join(parts), encoding="utf-8")
+    write_whole(path, "\n".join(parts))
 
 
 def write_pictures(folder: Path, charts: Sequence[Chart]) -> list[Path]:

@@ -7,7 +7,6 @@ is written beside its place and moved there: half of one would later be taken fo
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from minipaged_visualizer.whole_file import replace_whole
 
 from minipaged.errors import ConfigError
 from minipaged.exercises.files import tutorials
@@ -145,7 +146,7 @@ class StudentFolder:
             copied.kept.append(name)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(target, source.read_bytes())
+        replace_whole(target, source.read_bytes())
         known[name] = newest
 
     def _set_aside(self, name: str, copied: Copied) -> None:
@@ -174,7 +175,7 @@ class StudentFolder:
         return dict(memory)
 
     def _remember(self, memory: dict[str, Any]) -> None:
-        _write_whole(self.path / MARKER, f"{json.dumps(memory, indent=1)}\n".encode())
+        replace_whole(self.path / MARKER, f"{json.dumps(memory, indent=1)}\n".encode())
 
 
 class _writing:  # noqa: N801 (used as a function)
@@ -190,16 +191,6 @@ class _writing:  # noqa: N801 (used as a function)
         if isinstance(error, OSError):
             place = error.filename or self._folder
             raise ConfigError(f"{place}: can't be written: {error.strerror or error}") from error
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
 
 
 def _is_memory(memory: Any) -> bool:

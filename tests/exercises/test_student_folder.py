@@ -174,14 +174,12 @@ def test_a_link_to_the_originals_does_not_cost_them(source: Path, tmp_path: Path
 def test_half_a_file_is_never_there(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_bytes = Path.write_bytes
-
-    def half(path: Path, content: bytes) -> int:
-        write_bytes(path, content[: len(content) // 2])
+    def interrupt(path: Path, target: Path) -> Path:
+        assert not target.exists()
         raise KeyboardInterrupt
 
     folder = StudentFolder(tmp_path / "mine")
-    monkeypatch.setattr(Path, "write_bytes", half)
+    monkeypatch.setattr(Path, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         folder.update()
     assert list(folder.path.iterdir()) == []

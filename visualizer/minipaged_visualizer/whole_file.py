@@ -1,4 +1,4 @@
-"""Text files that are there in full or not at all, and never take the place of a recorded run.
+"""Files that are there in full or not at all, and never take the place of a recorded run.
 
 A file is written beside its place and then moved there: whoever looks sees the old one or the new
 one, never half of it.
@@ -27,16 +27,21 @@ def write_whole(path: Path, text: str) -> None:
         if path.exists() and not path.is_file():  # a device or a pipe; a folder refuses
             path.write_text(text, encoding="utf-8", newline="\n")
         else:
-            _write_beside(path.resolve(), text)
+            replace_whole(path.resolve(), text.encode())
     except OSError as e:
         raise TraceError(f"{path}: can't be written: {e.strerror or e}") from e
 
 
-def _write_beside(path: Path, text: str) -> None:
+def replace_whole(path: Path, content: bytes) -> None:
+    """Put a file in the place of another, if there is one.
+
+    Raises:
+        OSError: It can't be written. What was there stays there.
+    """
     beside = path.with_name(f".{path.name[:100]}.{os.getpid()}.part")
     try:
-        with beside.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with beside.open("xb") as file:
+            file.write(content)
         beside.replace(path)
     finally:
         with contextlib.suppress(OSError):
