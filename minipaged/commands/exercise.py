@@ -15,6 +15,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from minipaged.commands.hypothesis_folder import keep_notes_in_the_cache
 from minipaged.errors import ConfigError
 from minipaged.exercises.catalog import EXERCISES, find_exercise
 from minipaged.exercises.checking import check
@@ -56,6 +57,7 @@ def check_exercise(number: str, file: Path | None, trace: Path | None) -> bool:
         TraceError: The trace can't be written.
     """
     exercise = find_exercise(number)
+    keep_notes_in_the_cache()
     path = file or _file_of(exercise)
     with _no_input():
         verdict = check(exercise, load_attempt(exercise, path))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from minipaged.commands.hypothesis_folder import keep_notes_in_the_cache
 from minipaged.errors import ConfigError
 from minipaged.exercises.catalog import EXERCISES
 from minipaged.exercises.student_folder import BACKUPS, USUAL, Copied, StudentFolder
@@ -79,6 +80,7 @@ def _open_lab(folder: Path) -> int:
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",  # works offline
         "--LabApp.news_url=None",
     )
+    keep_notes_in_the_cache()
     server = subprocess.Popen([sys.executable, "-m", "jupyterlab", *options])
     while True:
         try:

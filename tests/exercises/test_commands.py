@@ -56,6 +56,7 @@ def test_from_the_starter_to_the_solution(learnt: Path) -> None:
     right = minipaged("exercise", "3.1", cwd=file.parent)
     assert (right.returncode, right.stderr) == (0, "")
     assert not file.with_suffix(".jsonl").exists()
+    assert not list(learnt.rglob(".hypothesis"))
     assert "1 of " in minipaged("exercise", cwd=learnt).stdout
 
     assert "yours are kept" in minipaged("learn", "--no-lab", cwd=learnt).stdout
