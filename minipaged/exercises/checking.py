@@ -8,7 +8,7 @@ from typing import Any
 from minipaged.errors import ConfigError
 from minipaged.exercises.attempt import NotSolvedError
 from minipaged.exercises.exercise import Exercise
-from minipaged.exercises.search import smallest_failure
+from minipaged.exercises.search import SlowAttemptError, smallest_failure
 from minipaged.exercises.student_folder import StudentFolder
 from minipaged.exercises.verdict import FAILED, PASSED, UNSOLVED, Verdict
 
@@ -41,6 +41,8 @@ def judge(exercise: Exercise, attempt: Any) -> Verdict:
         told_in_the_title = task in ("", exercise.title)
         words = "not solved yet" if told_in_the_title else f"not solved yet: {task}"
         return Verdict(exercise, UNSOLVED, words)
+    except SlowAttemptError as e:
+        return Verdict(exercise, FAILED, str(e))
     if found is None:
         return Verdict(exercise, PASSED, "solved: right in every case that was tried")
     return Verdict(exercise, FAILED, "not yet: here is the smallest case that goes wrong", found)

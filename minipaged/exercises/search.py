@@ -13,12 +13,17 @@ from minipaged.exercises.exercise import Counterexample, Exercise
 
 SECONDS = 4.0
 LONG = 1.0  # seconds; a case that takes longer is not made smaller
+PATIENCE = 30.0  # seconds for all cases of an attempt that gets none wrong
 
 _SETTINGS = settings(
     database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+class SlowAttemptError(Exception):
+    """No case went wrong, but they take too long. The message says how many were tried."""
 
 
 class _OutOfTimeError(BaseException):
@@ -29,6 +34,9 @@ def smallest_failure(exercise: Exercise, attempt: Any) -> Counterexample | None:
     """Give the smallest case that goes wrong, or None; the same attempt gets the same one.
 
     After SECONDS the smallest one so far counts, and of an attempt that never ends the first one.
+
+    Raises:
+        SlowAttemptError: After PATIENCE not all cases are tried, and none went wrong.
     """
     search = _Search(exercise, attempt)
     limited = settings(_SETTINGS, max_examples=exercise.max_cases)
@@ -37,6 +45,9 @@ def smallest_failure(exercise: Exercise, attempt: Any) -> Counterexample | None:
     except NoSuchExample:
         return None
     except (_OutOfTimeError, Flaky):  # flaky: the attempt does not always do the same
+        if search.shortest is None:
+            tried = f"{search.num_tried} of {exercise.max_cases} cases"
+            raise SlowAttemptError(f"too slow: {tried} took {PATIENCE:.0f} seconds") from None
         return search.shortest
     return exercise.judge(attempt, case) or search.shortest
 
@@ -46,13 +57,15 @@ class _Search:
 
     def __init__(self, exercise: Exercise, attempt: Any) -> None:
         self._exercise, self._attempt = exercise, attempt
-        self._ends_at = time.monotonic() + SECONDS
+        self._began_at = time.monotonic()
+        self.num_tried = 0
         self.shortest: Counterexample | None = None
 
     def fails(self, case: Any) -> bool:
         start = time.monotonic()
-        if self.shortest is not None and start > self._ends_at:
+        if start - self._began_at > (PATIENCE if self.shortest is None else SECONDS):
             raise _OutOfTimeError
+        self.num_tried += 1
         found = self._exercise.judge(self._attempt, case)
         if found is None:
             return False

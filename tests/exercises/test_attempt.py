@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from minipaged.exercises.catalog import find_exercise
 from minipaged.exercises.checking import judge
 from minipaged.exercises.questions import reveal
 from minipaged.exercises.verdict import Verdict
+from minipaged.memory.block_table import slot_mapping
 
 SLOTS = find_exercise("3.1")
 
@@ -265,3 +267,15 @@ def test_the_check_of_an_endless_loop_does_not_take_long() -> None:
     verdict = judged(endless)
     assert time.monotonic() - start < 6
     assert "did not end within 2 seconds" in str(verdict)
+
+
+def test_what_is_right_but_slow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minipaged.exercises.search.PATIENCE", 0.5)
+
+    def slow(block_ids: Any, start: int, stop: int, block_size: int) -> Any:
+        time.sleep(0.1)
+        return slot_mapping(block_ids, start, stop, block_size)
+
+    verdict = judged(slow)
+    assert verdict.status == "failed"
+    assert re.fullmatch(r"too slow: \d of 300 cases took 0 seconds", verdict.words)
