@@ -231,12 +231,30 @@ def watched(observer: Observer) -> Iterator[None]:
         return store(self, ptrs, value, mask, *rest)
 
     with ExitStack() as stack:
+        stack.enter_context(_no_other_main_file())
         stack.enter_context(_replaced(inner.GridExecutor, __call__=watched_run))
         stack.enter_context(_bases_kept())
         stack.enter_context(
             _replaced(builder, create_masked_load=watched_load, create_masked_store=watched_store)
         )
         yield
+
+
+@contextmanager
+def _no_other_main_file() -> Iterator[None]:
+    """Take back the `__file__` that Triton puts beside a kernel of a notebook's cell.
+
+    It copies its own module's names to where the kernel's are. A notebook is no file; with that
+    name multiprocessing takes it for Triton's, runs that, and its processes die at once.
+    """
+    names = vars(sys.modules["__main__"])
+    before = set(names)
+    try:
+        yield
+    finally:
+        for name in set(names) - before:
+            if name.startswith("__"):
+                del names[name]
 
 
 def _access(builder: Any, ptrs: Any, mask: Any, *, is_write: bool) -> Access:

@@ -16,7 +16,7 @@ from minipaged.errors import OutOfBlocksError
 from minipaged.exercises.attempt import Raised, call, same, shown
 from minipaged.exercises.exercise import Counterexample, Exercise
 from minipaged.exercises.slots import Place, counted, first_difference, why_slots
-from minipaged.exercises.stage import Stage, word
+from minipaged.exercises.stage import Stage, blocks, word
 from minipaged.memory.block_table import BlockTable, blocks_for
 from minipaged.memory.events import BlockAllocated, Requested, Written
 
@@ -136,10 +136,10 @@ class _Play:
         expected = f"allocate's error passes: {lacks}"
         if lender.taken:
             why = (
-                f"it took {_blocks(lender.taken)} and failed then: no table holds them, so nobody "
+                f"it took {blocks(lender.taken)} and failed then: no table holds them, so nobody "
                 "can ever give them back; ask for all blocks at once"
             )
-            return _Wrong(expected, f"took {_blocks(lender.taken)}, then {shown(got)}", why)
+            return _Wrong(expected, f"took {blocks(lender.taken)}, then {shown(got)}", why)
         if not isinstance(got, Raised):
             why = "tokens without a block have no slot: let allocate's error pass"
             return _Wrong(expected, shown(got), why)
@@ -237,10 +237,6 @@ def _why_state(subject: str, mine: Any, was_called: bool, is_new: bool, failed: 
     if subject.endswith("num_tokens"):
         return "the table must count the tokens that have a slot, those of this call, too"
     return f"{subject} must name the blocks of this table in logical order, and no others"
-
-
-def _blocks(blocks: list[int]) -> str:
-    return f"block{'s' * (len(blocks) > 1)} {', '.join(map(str, blocks))}"
 
 
 def _all_scripts() -> SearchStrategy[_Script]:

@@ -18,8 +18,8 @@ from minipaged.exercises.program_case import ProgramCase, why_wrong
 from minipaged.exercises.scored_context import (
     Context,
     close,
+    digits,
     first_line,
-    plain,
 )
 from minipaged.exercises.tiles import jit, run, tl
 from minipaged.memory.block_table import blocks_for
@@ -103,7 +103,7 @@ def _judge_one(attempt: Any, case: ProgramCase) -> Counterexample | None:
     stage = case.context.stage("The kernel's loop")
     for access in reads[:last] or [_nothing_read(case, attempt)]:
         stage.happen(access)
-    return Counterexample(str(case), plain(case.expected()), plain(got), why, stage.end_step(why))
+    return Counterexample(str(case), digits(case.expected()), digits(got), why, stage.end_step(why))
 
 
 def _played(attempt: Any, arguments: dict[str, Any], touched: list[KernelAccess]) -> Any:

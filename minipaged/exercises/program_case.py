@@ -17,10 +17,10 @@ from minipaged.exercises.scored_context import (
     HEAD_DIM,
     NUM_BLOCKS,
     Context,
-    blocks,
     close,
-    plain,
+    digits,
 )
+from minipaged.exercises.stage import blocks
 from minipaged.memory.events import KernelAccess
 
 _SCALE = 0.5
@@ -44,8 +44,8 @@ class ProgramCase(NamedTuple):
         return (
             f"block_table={context.table}, seq_len={len(context.scores)}, "
             f"BLOCK_SIZE={context.block_size}, kv_head={self.kv_head} of {self.num_kv_heads}, "
-            f"{self.group} query head{'s' * (self.group > 1)}; scores {plain(context.scores)}, "
-            f"values {plain(context.values)}"
+            f"{self.group} query head{'s' * (self.group > 1)}; scores {digits(context.scores)}, "
+            f"values {digits(context.values)}"
         )
 
     def arguments(self) -> dict[str, Any]:

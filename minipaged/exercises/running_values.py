@@ -15,12 +15,12 @@ from minipaged.exercises.exercise import Counterexample
 from minipaged.exercises.scored_context import (
     HEAD_DIM,
     Context,
-    blocks,
     close,
     contexts,
+    digits,
     first_line,
-    plain,
 )
+from minipaged.exercises.stage import blocks
 
 _State = tuple[Tensor, Tensor, Tensor]
 
@@ -61,14 +61,16 @@ def _block_went_wrong(
 ) -> Counterexample:
     tokens = context.tokens(index)
     scores, values = context.scores_of(tokens), context.values_of(tokens)
-    case = f"attend_one_block(state={plain(state)}, scores={plain(scores)}, values={plain(values)})"
+    case = (
+        f"attend_one_block(state={digits(state)}, scores={digits(scores)}, values={digits(values)})"
+    )
     why = f"block {context.table[index]}: {_why_block(state, scores, values, got)}"
     stage = context.stage("Online softmax, one block at a time")
     for read in range(index + 1):
         stage.happen(context.read(read, "attend_one_block", (0,), first_line(attempt)))
         stage.end_step(why if read == index else f"block {context.table[read]}: right")
     expected = attend_one_block(state, scores, values)
-    return Counterexample(case, plain(expected), plain(got), why, stage.trace)
+    return Counterexample(case, digits(expected), digits(got), why, stage.trace)
 
 
 def _why_block(state: _State, scores: Tensor, values: Tensor, got: Any) -> str:
@@ -91,8 +93,8 @@ def _why_block(state: _State, scores: Tensor, values: Tensor, got: Any) -> str:
 def _why_largest(before: Tensor, scores: Tensor, largest: Tensor) -> str:
     where = "this block" if largest > before else "an earlier block"
     return (
-        f"the largest score so far is {plain(largest)}, from {where}: it was {plain(before)} "
-        f"before, and the largest of this block is {plain(scores.max())}"
+        f"the largest score so far is {digits(largest)}, from {where}: it was {digits(before)} "
+        f"before, and the largest of this block is {digits(scores.max())}"
     )
 
 
@@ -101,20 +103,20 @@ def _why_sum(
 ) -> str:
     (old, new), (before, largest) = sums, scores
     rescale = torch.exp(before - largest)
-    factor = f"exp({plain(before)} - {plain(largest)}) = {plain(rescale)}"
-    told = f"the old {name} {plain(old)} was summed up when {plain(before)} was the largest score"
+    factor = f"exp({digits(before)} - {digits(largest)}) = {digits(rescale)}"
+    told = f"the old {name} {digits(old)} was summed up when {digits(before)} was the largest score"
     if close(mine, old + new):
         return f"{told}; it was not rescaled by {factor}"
     if close(mine, old / rescale + new):
-        wrong = f"exp({plain(largest)} - {plain(before)})"
+        wrong = f"exp({digits(largest)} - {digits(before)})"
         return f"{told}; it was rescaled the wrong way round, by {wrong}"
     if close(mine, new):
         return f"{told}; it was forgotten: only this block's tokens are in yours"
     if close(mine, (old + new) * rescale):
         return f"{told}; only that is to be rescaled, not what this block adds"
     return (
-        f"{name} is the old one, {plain(old)}, times {factor}, plus {plain(new)} of this block, "
-        f"where each token weighs exp(score - {plain(largest)})"
+        f"{name} is the old one, {digits(old)}, times {factor}, plus {digits(new)} of this block, "
+        f"where each token weighs exp(score - {digits(largest)})"
     )
 
 
@@ -166,7 +168,7 @@ def judge_merge(attempt: Any, split: Split) -> Counterexample | None:
     got = call(attempt, parts.clone(), log_sums.clone())
     if close(got, expected):
         return None
-    case = f"merge_parts(parts={plain(parts)}, log_sums={plain(log_sums)})"
+    case = f"merge_parts(parts={digits(parts)}, log_sums={digits(log_sums)})"
     why = _why_merge(split, got)
     stage = split.context.stage("Parts of one context, joined")
     filled = [part for part in range(split.num_parts) if split.blocks(part)]
@@ -174,7 +176,7 @@ def judge_merge(attempt: Any, split: Split) -> Counterexample | None:
         for index in split.blocks(part):
             stage.happen(split.context.read(index, "split", (0, 0, part), first_line(attempt)))
         stage.end_step(why if part == filled[-1] else f"part {part} of {split.num_parts}")
-    return Counterexample(case, plain(expected), plain(got), why, stage.trace)
+    return Counterexample(case, digits(expected), digits(got), why, stage.trace)
 
 
 def _why_merge(split: Split, got: Any) -> str:
@@ -188,11 +190,11 @@ def _why_merge(split: Split, got: Any) -> str:
         return f"{told}; in yours every part weighs 1 / {len(parts)}"
     if not torch.isfinite(sums).all() and not torch.isfinite(torch.as_tensor(got)).all():
         return (
-            f"{told}; exp({plain(log_sums.max())}) is too large for fp32: subtract the largest "
+            f"{told}; exp({digits(log_sums.max())}) is too large for fp32: subtract the largest "
             "log-sum first"
         )
     if close(got, sums @ parts):
-        return f"{told}; your weights add up to {plain(sums.sum())}, not to 1"
+        return f"{told}; your weights add up to {digits(sums.sum())}, not to 1"
     return f"{told}: that is what it weighs"
 
 

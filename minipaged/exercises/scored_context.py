@@ -15,7 +15,7 @@ from hypothesis.strategies import DrawFn
 from torch import Tensor
 
 from minipaged.exercises.attempt import Raised, shown
-from minipaged.exercises.stage import Stage
+from minipaged.exercises.stage import Stage, blocks
 from minipaged.memory.block_table import blocks_for
 from minipaged.memory.events import KernelAccess
 
@@ -83,25 +83,16 @@ def contexts(draw: DrawFn, block_sizes: Sequence[int] = (1, 2, 3), most_blocks: 
     return Context(table, block_size, scores, values)
 
 
-def blocks(ids: Sequence[int]) -> str:
-    """Name blocks.
-
-    >>> blocks([5]), blocks([5, 2])
-    ('block 5', 'blocks 5, 2')
-    """
-    return f"block{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
-
-
-def plain(value: Any) -> str:
+def digits(value: Any) -> str:
     """Give numbers, and tensors, tuples and lists of them, in few digits.
 
-    >>> plain((torch.tensor([1 / 3, 2.0]), 0.5))
+    >>> digits((torch.tensor([1 / 3, 2.0]), 0.5))
     '([0.3333, 2], 0.5)'
     """
     if isinstance(value, Tensor):
-        return plain(value.tolist())
+        return digits(value.tolist())
     if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
-        inner = ", ".join(map(plain, value))
+        inner = ", ".join(map(digits, value))
         return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:.4g}"

@@ -34,6 +34,15 @@ def letter(seq: int) -> str:
     return chr(ord("A") + seq)
 
 
+def blocks(ids: Sequence[int]) -> str:
+    """Name blocks.
+
+    >>> blocks([5]), blocks([5, 2])
+    ('block 5', 'blocks 5, 2')
+    """
+    return f"block{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
+
+
 class Stage:
     """A trace in the making."""
 

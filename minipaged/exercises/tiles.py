@@ -14,8 +14,6 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -74,16 +72,14 @@ def run(kernel: Any, attempt: Any, arguments: dict[str, Any], touched: list[Kern
         OutOfBoundsError: It touches memory outside of a tensor.
         Exception: Whatever the attempt raised, as if it had been called directly.
     """
-    function = getattr(attempt, "fn", attempt)
     try:
         if USES_TRITON:
-            with _no_other_file(function):
-                _run_triton(kernel, arguments, touched)
+            _run_triton(kernel, arguments, touched)
         else:
             torch_tiles.run_kernel(kernel, arguments, touched)
     except Exception as wrapped:
         cause = _innermost(wrapped)
-        _end_at(cause, function)
+        _end_at(cause, getattr(attempt, "fn", attempt))
         raise cause from None
 
 
@@ -96,22 +92,6 @@ def _run_triton(kernel: Any, arguments: dict[str, Any], touched: list[KernelAcce
             kernel[(1,)](**arguments)
         finally:
             touched += recording.events()
-
-
-@contextmanager
-def _no_other_file(function: Any) -> Iterator[None]:
-    """Take back the `__file__` that the interpreter puts beside a function, with its other names.
-
-    A notebook is no file. With that name it would be one to multiprocessing, which runs `__file__`.
-    """
-    names = getattr(function, "__globals__", {})
-    before = set(names)
-    try:
-        yield
-    finally:
-        for name in set(names) - before:
-            if name.startswith("__"):
-                del names[name]
 
 
 def _innermost(error: BaseException) -> BaseException:
