@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import CHROMIUM, Chromium
+from chromium import CHROMIUM, IS_REQUIRED, Chromium
 from hostile import hostile_trace
 from large_trace import Run
 from minipaged_visualizer import export_html
@@ -46,6 +46,7 @@ def axe_path() -> Path | None:
 @pytest.fixture(scope="module")
 def axe() -> str:
     path = axe_path()
+    assert path or not IS_REQUIRED, "MINIPAGED_AXE names no folder with axe-core"
     if path is None or CHROMIUM is None:
         pytest.skip("needs Chromium, and MINIPAGED_AXE to name a folder with axe-core")
     return path.read_text(encoding="utf-8")
